@@ -1,0 +1,1 @@
+"""Real servers, faults and processes for the tests of every distribution; never published."""
