@@ -1,0 +1,182 @@
+"""What PyPI would get: the five sdists and wheels that `hatch run wheels:install` built into dist/.
+
+Shown red once each with a distribution broken on purpose: a `.lua` file left out by `exclude`, a
+satellite with a `fencekit/__init__.py`, a `py.typed` deleted, an `import pydantic` in core.
+"""
+
+import ast
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from importlib.metadata import Distribution, distribution
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import fencekit
+
+ROOT = Path(__file__).parents[2]
+SATELLITES = ("fifo", "cache", "django", "celery")
+FOLDERS = {
+    "fencekit-core": "fencekit",
+    **{f"fencekit-{name}": f"fencekit/{name}" for name in SATELLITES},
+}
+FRAMEWORKS = {"pydantic", "django", "celery", "kombu"}
+ALLOWED = {
+    "fencekit": set[str](),
+    "fencekit.fifo": set[str](),
+    "fencekit.cache": {"pydantic"},
+    "fencekit.django": {"django"},
+    "fencekit.celery": {"celery", "kombu"},
+}
+EXTEND_PATH = '__path__ = __import__("pkgutil").extend_path(__path__, __name__)'
+
+each_distribution = pytest.mark.parametrize("dist", FOLDERS)
+each_satellite = pytest.mark.parametrize("dist", [f"fencekit-{name}" for name in SATELLITES])
+
+
+def wheel_of(dist: str) -> Path:
+    (path,) = (ROOT / "dist").glob(f"{dist.replace('-', '_')}-*-py3-none-any.whl")
+    return path
+
+
+def files_in_wheel(dist: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel_of(dist)) as wheel:
+        return {name: wheel.read(name) for name in wheel.namelist()}
+
+
+def files_in_sdist(dist: str) -> dict[str, bytes]:
+    (path,) = (ROOT / "dist").glob(f"{dist.replace('-', '_')}-*.tar.gz")
+    with tarfile.open(path) as sdist:
+        return {
+            member.name.partition("/")[2]: content.read()
+            for member in sdist
+            if (content := sdist.extractfile(member)) is not None
+        }
+
+
+def files_in_folder(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@each_distribution
+def test_wheel_holds_the_sources_and_nothing_else(dist: str) -> None:
+    found = {
+        name: content
+        for name, content in files_in_wheel(dist).items()
+        if not PurePosixPath(name).parts[0].endswith(".dist-info")
+    }
+    assert found == files_in_folder(ROOT / "packages" / dist / "src")
+
+
+@each_distribution
+def test_wheel_holds_every_lua_file(dist: str) -> None:
+    scripts = {p.name for p in (ROOT / "packages" / dist / "src").rglob("*.lua")}
+    assert {PurePosixPath(n).name for n in files_in_wheel(dist) if n.endswith(".lua")} == scripts
+
+
+@each_distribution
+def test_wheel_is_typed_and_licensed(dist: str) -> None:
+    names = files_in_wheel(dist).keys()
+    assert f"{FOLDERS[dist]}/py.typed" in names
+    assert [n for n in names if n.endswith(".dist-info/licenses/LICENSE")]
+
+
+@each_satellite
+def test_satellite_adds_one_folder_to_the_namespace(dist: str) -> None:
+    package = {n for n in files_in_wheel(dist) if n.startswith("fencekit/")}
+    assert package
+    assert {n for n in package if not n.startswith(FOLDERS[dist] + "/")} == set()
+
+
+def test_core_opens_the_namespace_in_its_first_statement() -> None:
+    source = files_in_wheel("fencekit-core")["fencekit/__init__.py"].decode()
+    module = ast.parse(source)
+    first = module.body[1 if ast.get_docstring(module) is not None else 0]
+    assert ast.get_source_segment(source, first) == EXTEND_PATH
+
+
+@each_distribution
+def test_sdist_is_complete(dist: str) -> None:
+    found = files_in_sdist(dist)
+    folder = ROOT / "packages" / dist
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+        assert found[name] == (folder / name).read_bytes(), name
+    for room in ("src", "tests"):
+        inside = {
+            name.removeprefix(room + "/"): content
+            for name, content in found.items()
+            if name.startswith(room + "/")
+        }
+        assert inside == files_in_folder(folder / room)
+
+
+@each_distribution
+def test_metadata(dist: str) -> None:
+    (name,) = (n for n in files_in_wheel(dist) if n.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(files_in_wheel(dist)[name].decode())
+    assert metadata["Name"] == dist
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["License-Expression"] == "MIT"
+    classifiers = metadata.get_all("Classifier", [])
+    assert "Typing :: Typed" in classifiers
+    for minor in range(10, 15):
+        assert f"Programming Language :: Python :: 3.{minor}" in classifiers
+
+
+@each_distribution
+def test_this_environment_runs_the_wheels(dist: str) -> None:
+    installed = distribution(dist)
+    direct_url = installed.read_text("direct_url.json") or ""
+    assert wheel_of(dist).name in direct_url
+    assert Path(str(installed.locate_file("fencekit"))) == Path(fencekit.__path__[0])
+    assert len(fencekit.__path__) == 1
+
+
+@pytest.mark.parametrize("module", ALLOWED)
+def test_import_brings_no_framework_that_is_not_asked_for(module: str) -> None:
+    story = f"import sys, {module}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", story], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert FRAMEWORKS & set(loaded) <= ALLOWED[module]
+
+
+@pytest.mark.parametrize("module", ALLOWED)
+def test_import_brings_no_satellite_that_is_not_asked_for(module: str) -> None:
+    story = f"import sys, {module}; print(*sorted(m for m in sys.modules if m.startswith('fenc')))"
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", story], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {f"fencekit.{name}" for name in SATELLITES} & set(loaded) <= {module}
+
+
+def test_core_needs_only_redis(tmp_path: Path) -> None:
+    """Core's wheel and what redis-py itself requires, and no site-packages."""
+    with zipfile.ZipFile(wheel_of("fencekit-core")) as wheel:
+        wheel.extractall(tmp_path)  # noqa: S202 - our own, built a moment ago
+    wanted = ["redis"]
+    if sys.version_info < (3, 11, 3):
+        wanted.append("async-timeout")
+    for name in wanted:
+        link_files(distribution(name), tmp_path)
+    story = (
+        f"import sys; sys.path.append({str(tmp_path)!r}); import fencekit; print(fencekit.__file__)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", story], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.strip() == str(tmp_path / "fencekit" / "__init__.py")
+
+
+def link_files(installed: Distribution, folder: Path) -> None:
+    tops = {file.parts[0] for file in installed.files or [] if file.parts[0] != ".."}
+    for top in tops - {"__pycache__"}:
+        (folder / top).symlink_to(Path(str(installed.locate_file(top))))
