@@ -15,11 +15,13 @@ def problems(dist: str, tag: str) -> list[str]:
     """Say everything that stands in the way of releasing `dist` under `tag`."""
     folder = PACKAGES / dist
     found: list[str] = []
-    declared = re.search(r'^version = "(.+)"$', (folder / "pyproject.toml").read_text(), re.M)
+    declared = re.search(
+        r'^version = "(.+)"$', (folder / "pyproject.toml").read_text(), re.MULTILINE
+    )
     version = declared[1] if declared else "not found"
     if tag != f"{dist}-v{version}":
         found.append(f"the tag is {tag}, but pyproject.toml says version {version}")
-    heading = re.search(r"^## (\S+)", (folder / "CHANGELOG.md").read_text(), re.M)
+    heading = re.search(r"^## (\S+)", (folder / "CHANGELOG.md").read_text(), re.MULTILINE)
     if heading is None or heading[1] != version:
         found.append(f"the newest heading of CHANGELOG.md is not for {version}")
     found += [

@@ -14,8 +14,6 @@ extensions = [
     "sphinx.ext.napoleon",
 ]
 exclude_patterns = ["_build"]
-# A room of these pages may still be empty.
-suppress_warnings = ["toc.empty_glob"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 # A link to a heading (page.md#a-heading) is checked as far down as this.
 myst_heading_anchors = 3
