@@ -10,7 +10,8 @@ import sys
 import tarfile
 import zipfile
 from email.parser import Parser
-from importlib.metadata import Distribution, distribution
+from importlib import import_module
+from importlib.metadata import Distribution, distribution, version
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -137,6 +138,12 @@ def test_this_environment_runs_the_wheels(dist: str) -> None:
     assert wheel_of(dist).name in direct_url
     assert Path(str(installed.locate_file("fencekit"))) == Path(fencekit.__path__[0])
     assert len(fencekit.__path__) == 1
+
+
+@each_distribution
+def test_version_is_said_once(dist: str) -> None:
+    module = import_module(FOLDERS[dist].replace("/", "."))
+    assert module.__version__ == version(dist)
 
 
 @pytest.mark.parametrize("module", ALLOWED)

@@ -1,15 +1,14 @@
-"""What the distribution says of itself: it is typed, and of its metadata's version."""
+"""What every user of the distribution relies on before its first feature."""
 
-from importlib.metadata import version
 from pathlib import Path
 
 import fencekit.fifo
 
 
-def test_version_is_that_of_the_distribution() -> None:
-    assert fencekit.fifo.__version__ == version("fencekit-fifo")
-
-
 def test_ships_type_information() -> None:
     assert fencekit.fifo.__file__ is not None
     assert Path(fencekit.fifo.__file__).with_name("py.typed").is_file()
+
+
+def test_says_what_it_is_for() -> None:
+    assert fencekit.fifo.__doc__
