@@ -1,0 +1,44 @@
+"""Wait for what happens in another thread, process or server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def eventually(
+    predicate: Callable[[], T], timeout: float = 2.0, *, interval: float = 0.005, why: str = ""
+) -> T:
+    """Return the predicate's first true value, asked every `interval` seconds.
+
+    Raises:
+        AssertionError: It is not true within `timeout` seconds; shows its last value.
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := predicate()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {why or predicate}; last {value!r}")
+        time.sleep(interval)
+    return value
+
+
+async def eventually_async(
+    predicate: Callable[[], T], timeout: float = 2.0, *, interval: float = 0.005, why: str = ""
+) -> T:
+    """Return the predicate's first true value while the loop goes on; otherwise as `eventually`.
+
+    Raises:
+        AssertionError: It is not true within `timeout` seconds; shows its last value.
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := predicate()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {why or predicate}; last {value!r}")
+        await asyncio.sleep(interval)
+    return value
