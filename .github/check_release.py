@@ -21,7 +21,7 @@ def problems(dist: str, tag: str) -> list[str]:
     version = declared[1] if declared else "not found"
     if tag != f"{dist}-v{version}":
         found.append(f"the tag is {tag}, but pyproject.toml says version {version}")
-    heading = re.search(r"^## (\S+)", (folder / "CHANGELOG.md").read_text(), re.MULTILINE)
+    heading = re.search(r"^## \[(\S+)\]", (folder / "CHANGELOG.md").read_text(), re.MULTILINE)
     if heading is None or heading[1] != version:
         found.append(f"the newest heading of CHANGELOG.md is not for {version}")
     found += [

@@ -26,7 +26,7 @@ def section(version: str, released: date, fragments: list[Path]) -> str:
         if not parts["name"].startswith("+"):
             text += f" (#{parts['name']})"
         by_kind[parts["kind"]].append(f"- {text}\n")
-    return f"## {version} - {released}\n" + "".join(
+    return f"## [{version}] - {released}\n" + "".join(
         f"\n### {kind.capitalize()}\n\n{''.join(lines)}" for kind, lines in by_kind.items() if lines
     )
 
