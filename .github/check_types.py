@@ -22,7 +22,11 @@ def main() -> str | None:
     if not counts["withKnownType"]:
         return "pyright found nothing exported: is fencekit installed, with its py.typed?"
     if counts["withUnknownType"]:
-        unknown = [s for s in report["symbols"] if s["isExported"] and not s["isTypeKnown"]]
+        unknown = [
+            s
+            for s in report["symbols"]
+            if s["isExported"] and not (s["isTypeKnown"] or s["isTypeAmbiguous"])
+        ]
         return "\n".join(f"unknown type: {symbol['name']}" for symbol in unknown)
     print(f"{counts['withKnownType']} exported symbols of known type,", end=" ")
     print(f"{counts['withAmbiguousType']} inferred, none unknown")
