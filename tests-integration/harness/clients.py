@@ -28,6 +28,7 @@ def make(
     decode: bool = False,
     family: Family = "redis",
     topology: Topology = "single",
+    retries: int | None = None,
     **options: Any,
 ) -> Any:
     """Return a client; whoever made it closes it with `close` or `aclose`.
@@ -39,14 +40,24 @@ def make(
         decode: Whether replies are `str` rather than `bytes`.
         family: Whose library.
         topology: What the URL leads to.
+        retries: How often the client re-sends after a connection error. By default as the library
+            has it, and redis-py's `from_url`, unlike `Redis(host=…)`, never re-sends.
         options: Further arguments for the client, which keeps its own defaults otherwise.
     """
     options = {"protocol": resp, "decode_responses": decode, **options}
+    if retries is not None:
+        options["retry"] = _retry(colour, family, retries)
     module = importlib.import_module(f"{family}.asyncio" if colour == "async" else family)
     single, cluster = _CLASSES[family]
     if topology == "sentinel":
         return _behind_sentinels(url, colour, family, options)
     return getattr(module, cluster if topology == "cluster" else single).from_url(url, **options)
+
+
+def _retry(colour: Colour, family: Family, retries: int) -> Any:
+    name = f"{family}.asyncio.retry" if colour == "async" else f"{family}.retry"
+    backoff = importlib.import_module(f"{family}.backoff").ConstantBackoff(0.01)
+    return importlib.import_module(name).Retry(backoff, retries)
 
 
 def _behind_sentinels(url: str, colour: Colour, family: Family, options: dict[str, Any]) -> Any:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Coroutine
 
-    from harness.servers import Server
-
     from typing_extensions import Self
+
+    from harness.servers import Server
 
 __all__ = ["Connection", "Proxy"]
 

@@ -20,9 +20,9 @@ from harness.wire import ReplyError, Wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.proxy import Proxy
-
     from typing_extensions import Self
+
+    from harness.proxy import Proxy
 
 __all__ = [
     "ACL_PASSWORD",

@@ -12,6 +12,7 @@ from harness.ports import HOST
 from harness.proxy import Proxy
 from harness.servers import Server, start
 from harness.waiting import eventually
+from harness.wire import ReplyError, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +30,10 @@ __all__ = [
 ]
 
 _SLOTS = 16384
-# A replica is in step at once instead of after the five seconds in which more might come.
-_PRIMARY_ARGS = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
-# Not by way of a file, whose completion Valkey 9 notices only once a second.
+# The primary sends a file: a streamed copy starts five seconds late, and a replica fed so gets no
+# writes until its next heartbeat. The replica loads from the stream: Valkey 9 notices a completed
+# file only once a second.
+_PRIMARY_ARGS = ("--repl-diskless-sync", "no")
 _REPLICA_ARGS = (*_PRIMARY_ARGS, "--repl-diskless-load", "on-empty-db")
 
 
@@ -153,12 +155,7 @@ class Replication(Group):
         self.primary = self._stack.enter_context(start(kind, args=(*_PRIMARY_ARGS, *args)))
         self.url = self.primary.url
         self.replicas = [StallableReplica(self.primary, kind, self._stack) for _ in range(replicas)]
-        # Until then the primary streams nothing, whatever the replica believes.
-        eventually(lambda: self._online() == replicas, timeout=10)
-
-    def _online(self) -> int:
-        facts = self.primary.info("replication")
-        return sum("state=online" in value for value in facts.values())
+        eventually(lambda: _in_step(self.primary, replicas), timeout=10)
 
 
 class Sentinels(Group):
@@ -185,6 +182,7 @@ class Sentinels(Group):
             lambda: primary.info("replication")["connected_slaves"] == str(replicas), timeout=10
         )
         quorum = sentinels // 2 + 1
+        eventually(lambda: _in_step(primary, replicas), timeout=10)
         self.sentinels: list[Server] = []
         for index in range(sentinels):
             config = _sentinel_config(self.service, primary.port, quorum, down_after_ms, index)
@@ -250,6 +248,15 @@ def sentinel(
 ) -> Sentinels:
     """Start a primary, replicas and Sentinels that promote one `down_after_ms` after it is lost."""
     return Sentinels(kind or default_kind(), replicas, sentinels, down_after_ms)
+
+
+def _in_step(primary: Server, replicas: int) -> bool:
+    """Tell whether a write reaches so many replicas: a link that is up may not carry any yet."""
+    with Wire(primary.unix_path) as wire, contextlib.suppress(ReplyError):
+        wire.call("SET", "harness:in-step", "1", "PX", 1)
+        wire.call("DEL", "harness:in-step")
+        return bool(wire.call("WAIT", replicas, 50) >= replicas)
+    return False
 
 
 def _sentinel_config(service: str, port: int, quorum: int, down_after_ms: int, index: int) -> str:

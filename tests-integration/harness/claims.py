@@ -1,0 +1,191 @@
+"""Drive the idempotency record's scripts by hand, whole or with one rule taken out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencekit.keys import names
+from fencekit.protocol.script import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Record", "attempt", "holds_by", "without"]
+
+
+def attempt(label: str) -> str:
+    """Return an attempt id that a person can tell apart: the same for the same label."""
+    return hashlib.md5(label.encode(), usedforsecurity=False).hexdigest()
+
+
+def without(script: Script, rule: str, instead: str = "") -> Script:
+    """Return the script with a part of its Lua replaced; the part must be there."""
+    assert rule.encode() in script.source, f"{script.name} has no {rule!r}"
+    source = script.source.replace(rule.encode(), instead.encode())
+    sha = hashlib.sha1(source, usedforsecurity=False).hexdigest()
+    return replace(script, source=source, sha=sha)
+
+
+class Record:
+    """One key's record, and the scripts that act on it.
+
+    Attempts are named by labels; replies come back as text. `lapse` ends the lease by moving it
+    into the past, so that no test has to sleep.
+    """
+
+    def __init__(
+        self, client: Any, key: str = "job", changed: dict[str, Script] | None = None
+    ) -> None:
+        """Act on this key, with some of the scripts changed."""
+        self.client = client
+        self.names = names("fencekit", key)
+        self._changed = changed or {}
+
+    def without(self, script: str, rule: str, instead: str = "") -> Record:
+        """Return a fresh record whose script of that name lacks a rule."""
+        broken = without(Script.load("fencekit", script), rule, instead)
+        return Record(
+            self.client, f"{self.names.name}-broken", {**self._changed, script: broken}
+        )
+
+    def begin(
+        self,
+        label: str,
+        *,
+        owner: str = "me",
+        lease: int = 30_000,
+        ttl: int = 60_000,
+        fingerprint: str = "",
+        max_attempts: int = 0,
+        reclaim: str = "any",
+        task_id: str = "",
+    ) -> list[Any]:
+        """Begin an attempt."""
+        return self.call(
+            "claim_begin",
+            owner,
+            attempt(label),
+            lease,
+            ttl,
+            fingerprint,
+            max_attempts,
+            reclaim,
+            task_id,
+        )
+
+    def complete(
+        self,
+        label: str,
+        result: str | bytes = "1",
+        *,
+        owner: str = "me",
+        ttl: int = 60_000,
+        encoding: str = "json",
+        published: str = "",
+    ) -> list[Any]:
+        """Complete an attempt."""
+        wake = self.names.idem
+        return self.call(
+            "claim_complete", owner, attempt(label), ttl, encoding, result, published, wake
+        )
+
+    def fail(
+        self,
+        label: str,
+        error: str = "Oops",
+        *,
+        owner: str = "me",
+        ttl: int = 60_000,
+        terminal: bool = False,
+    ) -> list[Any]:
+        """Fail an attempt."""
+        wake = self.names.idem
+        return self.call(
+            "claim_fail", owner, attempt(label), ttl, error, int(terminal), wake
+        )
+
+    def release(self, label: str, *, owner: str = "me", ttl: int = 60_000) -> list[Any]:
+        """Give an attempt back."""
+        return self.call("claim_release", owner, attempt(label), ttl, self.names.idem)
+
+    def withdraw(self, label: str, *, owner: str = "me") -> list[Any]:
+        """Undo a begin."""
+        return self.call("claim_withdraw", owner, attempt(label), self.names.idem)
+
+    def renew(
+        self, label: str, *, owner: str = "me", lease: int = 30_000, ttl: int = 60_000
+    ) -> list[Any]:
+        """Extend a lease."""
+        return self.call("claim_renew", owner, attempt(label), lease, ttl)
+
+    def clear(self, last: int | None = None) -> list[Any]:
+        """Forget what is recorded, as it was when its fence was this."""
+        return self.call("claim_clear", self.last if last is None else last, self.names.idem)
+
+    def read(self) -> list[Any]:
+        """Read the record."""
+        return self.call("claim_read")
+
+    def passes(self, token: int) -> bool:
+        """Whether the gate lets a token of this record write."""
+        reply = self.call("fence_check", token, "claim", 1000, 0, lock=True)
+        return bool(reply[0] == 1)
+
+    def call(self, name: str, *args: Any, lock: bool = False) -> list[Any]:
+        """Run a script on this record."""
+        script = self._changed.get(name) or Script.load("fencekit", name)
+        keys = (self.names.idem, self.names.lock) if lock else (self.names.idem,)
+        reply = self.client.eval(script.source, len(keys), *keys, *args)
+        return [one.decode() if isinstance(one, bytes) else one for one in reply]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The hash as it is stored."""
+        raw = self.client.hgetall(self.names.idem)
+        return {field.decode(): value.decode(errors="replace") for field, value in raw.items()}
+
+    @property
+    def last(self) -> int:
+        """The highest token on record."""
+        return int(self.client.hget(self.names.idem, "last"))
+
+    @property
+    def state(self) -> str | None:
+        """The state on record."""
+        return self.fields.get("state")
+
+    @property
+    def pttl(self) -> int:
+        """Milliseconds until the record is forgotten; -1: never, -2: there is none."""
+        return int(self.client.pttl(self.names.idem))
+
+    def lapse(self) -> None:
+        """Let the lease be over."""
+        self.client.hset(self.names.idem, "lease_until", "1")
+
+    def drop(self) -> None:
+        """Lose the record, as an eviction would."""
+        self.client.delete(self.names.idem)
+
+
+def holds_by(
+    script: str, rule: str, instead: str = ""
+) -> Callable[[Callable[[Record], None]], Callable[[Record], None]]:
+    """Run a test twice: it passes as it stands, and fails when the script lacks that rule."""
+
+    def decorate(test: Callable[[Record], None]) -> Callable[[Record], None]:
+        @functools.wraps(test)
+        def both(record: Record) -> None:
+            broken = record.without(script, rule, instead)
+            test(record)
+            with pytest.raises(AssertionError):
+                test(broken)
+
+        return both
+
+    return decorate
