@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -14,6 +14,8 @@ from fencekit.protocol.script import Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_Test = TypeVar("_Test", bound="Callable[..., None]")
 
 __all__ = ["Record", "attempt", "holds_by", "without"]
 
@@ -49,9 +51,7 @@ class Record:
     def without(self, script: str, rule: str, instead: str = "") -> Record:
         """Return a fresh record whose script of that name lacks a rule."""
         broken = without(Script.load("fencekit", script), rule, instead)
-        return Record(
-            self.client, f"{self.names.name}-broken", {**self._changed, script: broken}
-        )
+        return Record(self.client, f"{self.names.name}-broken", {**self._changed, script: broken})
 
     def begin(
         self,
@@ -105,9 +105,7 @@ class Record:
     ) -> list[Any]:
         """Fail an attempt."""
         wake = self.names.idem
-        return self.call(
-            "claim_fail", owner, attempt(label), ttl, error, int(terminal), wake
-        )
+        return self.call("claim_fail", owner, attempt(label), ttl, error, int(terminal), wake)
 
     def release(self, label: str, *, owner: str = "me", ttl: int = 60_000) -> list[Any]:
         """Give an attempt back."""
@@ -173,19 +171,17 @@ class Record:
         self.client.delete(self.names.idem)
 
 
-def holds_by(
-    script: str, rule: str, instead: str = ""
-) -> Callable[[Callable[[Record], None]], Callable[[Record], None]]:
+def holds_by(script: str, rule: str, instead: str = "") -> Callable[[_Test], _Test]:
     """Run a test twice: it passes as it stands, and fails when the script lacks that rule."""
 
-    def decorate(test: Callable[[Record], None]) -> Callable[[Record], None]:
+    def decorate(test: _Test) -> _Test:
         @functools.wraps(test)
-        def both(record: Record) -> None:
+        def both(record: Record, **params: Any) -> None:
             broken = record.without(script, rule, instead)
-            test(record)
+            test(record, **params)
             with pytest.raises(AssertionError):
-                test(broken)
+                test(broken, **params)
 
-        return both
+        return cast("_Test", both)
 
     return decorate

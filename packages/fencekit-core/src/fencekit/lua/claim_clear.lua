@@ -1,0 +1,28 @@
+--- Forget what is recorded, unless it has changed since it was read.
+--
+-- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua
+-- ARGV[1]  last     int          the fence that was read with it; it rises at every change
+-- ARGV[2]  channel  str          where waiters are woken
+--
+-- Safe to re-send: yes, a second copy finds another fence
+--
+-- Returns  {1}  forgotten; an attempt that ran is shut out, and so are late copies for two minutes
+--          {0}  changed since, or gone
+--
+-- @include "fence"
+-- @include "claim"
+local idem, seen, channel = KEYS[1], ARGV[1], ARGV[2]
+
+local r = redis.call('HMGET', idem, 'state', 'attempt', 'last', 'ended', 'floor')
+if not r[1] or r[3] ~= seen then
+  return {0}
+end
+local ended = r[4] or ''
+if r[1] == 'running' then
+  ended = with_ended(ended, r[2], 'k')
+end
+redis.call('DEL', idem)
+redis.call('HSET', idem, 'last', digits(next_token(tonumber(r[3]))), 'open', '0', 'floor', r[5] or '0', 'ended', ended)
+redis.call('PEXPIRE', idem, LATE_MS)
+redis.pcall('PUBLISH', channel, 'free')
+return {1}

@@ -1,0 +1,36 @@
+--- End a running attempt as done, and keep its memo.
+--
+-- KEYS[1]  idem       {name}:idem  hash  the idempotency record, see include/claim.lua
+-- ARGV[1]  owner      str          who completes
+-- ARGV[2]  attempt    str          the attempt that was begun
+-- ARGV[3]  ttl_ms     int          how long the memo is kept from now, milliseconds
+-- ARGV[4]  encoding   str          how the result is encoded, or why there is none
+-- ARGV[5]  result     bytes        the memo; empty where there is none
+-- ARGV[6]  published  str          for Celery: what has been published with it; may be empty
+-- ARGV[7]  channel    str          where waiters are woken
+--
+-- Safe to re-send: yes, a second copy finds the attempt among the ended and changes nothing
+--
+-- Returns  {1}              done now; also after the lease was over, if nobody reclaimed it
+--          {2}              done before, by this attempt
+--          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
+--
+-- @include "fence"
+-- @include "claim"
+local idem = KEYS[1]
+local owner, attempt, ttl_ms, encoding, result = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local published, channel = ARGV[6], ARGV[7]
+
+local running, r = read_claim(idem, owner, attempt)
+if not running then
+  return how_ended(r[7], attempt) == 'c' and {2} or not_running(r, attempt)
+end
+-- A removal first: it is allowed at maxmemory, and what follows it then is as well.
+redis.call('HDEL', idem, 'error')
+redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'published', published,
+  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', with_ended(r[7], attempt, 'c'))
+-- Where a begin was withdrawn, a copy of it may be under way: the record outlives it.
+local withdrawn = string.find(r[7] or '', ':w', 1, true)
+redis.call('PEXPIRE', idem, withdrawn and math.max(ttl_ms, LATE_MS) or ttl_ms)
+redis.pcall('PUBLISH', channel, 'done')
+return {1}

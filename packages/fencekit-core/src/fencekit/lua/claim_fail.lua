@@ -1,0 +1,31 @@
+--- End a running attempt as failed: to be tried again, or for good.
+--
+-- KEYS[1]  idem      {name}:idem  hash  the idempotency record, see include/claim.lua
+-- ARGV[1]  owner     str          who failed
+-- ARGV[2]  attempt   str          the attempt that was begun; it stays counted
+-- ARGV[3]  ttl_ms    int          how long the record lives at least, milliseconds
+-- ARGV[4]  error     str          what is kept of the error; may be empty
+-- ARGV[5]  terminal  int          1: for good
+-- ARGV[6]  channel   str          where waiters are woken
+--
+-- Safe to re-send: yes, a second copy finds the attempt among the ended and changes nothing
+--
+-- Returns  {1}              failed now
+--          {2}              failed before, by this attempt
+--          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
+--
+-- @include "fence"
+-- @include "claim"
+local idem = KEYS[1]
+local owner, attempt, ttl_ms, error = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local terminal, channel = ARGV[5] == '1', ARGV[6]
+
+local running, r = read_claim(idem, owner, attempt)
+if not running then
+  return how_ended(r[7], attempt) == 'f' and {2} or not_running(r, attempt)
+end
+live_at_least(idem, ttl_ms)
+redis.call('HSET', idem, 'state', terminal and 'failed' or 'retryable', 'error', error,
+  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', with_ended(r[7], attempt, 'f'))
+redis.pcall('PUBLISH', channel, 'free')
+return {1}

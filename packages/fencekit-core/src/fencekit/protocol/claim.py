@@ -1,0 +1,215 @@
+"""The nouns of `idempotency`: what begins, what stands, and what is known of a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fencekit.keys import Names
+from fencekit.protocol.memo import Memo
+from fencekit.protocol.token import FenceToken
+
+__all__ = [
+    "ANY_ATTEMPT",
+    "NO_ATTEMPT",
+    "BeginOutcome",
+    "Begun",
+    "RecordState",
+    "RecordStatus",
+    "Standing",
+    "Terms",
+]
+
+# Whose running attempt a begin may take over once its lease is over: anybody's or nobody's.
+ANY_ATTEMPT: Final = "any"
+NO_ATTEMPT: Final = "none"
+
+# LATE_MS of include/claim.lua: a record whose begin left a copy behind lives at least this long.
+_LATE_MS: Final = 120_000
+
+
+class BeginOutcome(Enum):
+    """What a begin was answered."""
+
+    BEGUN = "begun"
+    RECLAIMED = "reclaimed"
+    IN_PROGRESS = "in_progress"
+    ALREADY_DONE = "already_done"
+    FAILED = "failed"
+    EXHAUSTED = "exhausted"
+    MISMATCH = "mismatch"
+
+    @property
+    def started(self) -> bool:
+        """Whether the caller is to do the work."""
+        return self is BeginOutcome.BEGUN or self is BeginOutcome.RECLAIMED
+
+
+class RecordState(str, Enum):
+    """The states of a record."""
+
+    RUNNING = "running"
+    RETRYABLE = "retryable"
+    DONE = "done"
+    FAILED = "failed"
+    EXHAUSTED = "exhausted"
+
+
+class Terms:
+    """Who begins which key, and on what terms.
+
+    Attributes:
+        names: the keys of the record.
+        owner_id: who.
+        lease_ms: how long an attempt is protected without a renewal, milliseconds.
+        ttl_ms: how long the record lives at least, and the memo is kept, milliseconds.
+        fingerprint: digest of the payload; empty: not compared.
+        max_attempts: attempts allowed in all; 0: no limit.
+        reclaim: whose attempt may be taken over: `ANY_ATTEMPT`, `NO_ATTEMPT`, or the one seen.
+        task_id: the message that carries the work; may be empty.
+    """
+
+    __slots__ = (
+        "fingerprint",
+        "lease_ms",
+        "max_attempts",
+        "names",
+        "owner_id",
+        "reclaim",
+        "task_id",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self,
+        names: Names,
+        owner_id: str,
+        *,
+        lease_ms: int,
+        ttl_ms: int,
+        fingerprint: str = "",
+        max_attempts: int = 0,
+        reclaim: str = ANY_ATTEMPT,
+        task_id: str = "",
+    ) -> None:
+        self.names = names
+        self.owner_id = owner_id
+        self.lease_ms = lease_ms
+        self.ttl_ms = ttl_ms
+        self.fingerprint = fingerprint
+        self.max_attempts = max_attempts
+        self.reclaim = reclaim
+        self.task_id = task_id
+
+    def reclaiming(self, attempt: str) -> Terms:
+        """The same terms, where only this one attempt may be taken over."""
+        return Terms(
+            self.names,
+            self.owner_id,
+            lease_ms=self.lease_ms,
+            ttl_ms=self.ttl_ms,
+            fingerprint=self.fingerprint,
+            max_attempts=self.max_attempts,
+            reclaim=attempt,
+            task_id=self.task_id,
+        )
+
+
+class Begun:
+    """An attempt that began here.
+
+    Attributes:
+        terms: on what terms.
+        attempt: its id.
+        outcome: BEGUN or RECLAIMED.
+        token: the fencing token minted for it.
+        number: which attempt at its key it is, counted from 1.
+        deadline: monotonic seconds until which nobody else can have begun.
+        resent: the begin was sent more than once, so a copy may still arrive.
+    """
+
+    __slots__ = ("attempt", "deadline", "number", "outcome", "resent", "terms", "token")
+
+    def __init__(
+        self,
+        terms: Terms,
+        attempt: str,
+        outcome: BeginOutcome,
+        *,
+        token: FenceToken,
+        number: int,
+        deadline: float,
+        resent: bool,
+    ) -> None:
+        self.terms = terms
+        self.attempt = attempt
+        self.outcome = outcome
+        self.token = token
+        self.number = number
+        self.deadline = deadline
+        self.resent = resent
+
+    def kept_ms(self, ttl_ms: int | None = None) -> int:
+        """How long the record must live after the attempt has ended, milliseconds."""
+        ttl_ms = self.terms.ttl_ms if ttl_ms is None else ttl_ms
+        return max(ttl_ms, _LATE_MS) if self.resent else ttl_ms
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a record stands that did not let an attempt begin.
+
+    Attributes:
+        outcome: neither BEGUN nor RECLAIMED.
+        retry_after_ms: IN_PROGRESS: milliseconds left of the lease, 0 when it is over but was not
+            to be reclaimed.
+        owner_id: IN_PROGRESS: who runs it.
+        attempt: IN_PROGRESS: the attempt that runs, for a compare-and-set.
+        memo: ALREADY_DONE: what is kept of the result.
+        error: FAILED, EXHAUSTED: what is kept of the last error.
+        attempts: FAILED, EXHAUSTED: how many were begun.
+        published: ALREADY_DONE: what was published with the memo.
+        task_id: IN_PROGRESS, ALREADY_DONE: the message that carries or carried the work.
+    """
+
+    outcome: BeginOutcome
+    retry_after_ms: int = 0
+    owner_id: str = ""
+    attempt: str = ""
+    memo: Memo | None = None
+    error: str = ""
+    attempts: int = 0
+    published: bytes = b""
+    task_id: str = ""
+
+
+@dataclass(frozen=True)
+class RecordStatus:
+    """What the server knows of a key.
+
+    Attributes:
+        key: the idempotency key.
+        state: running, retryable, done, failed or exhausted.
+        owner_id: who runs it, or ran it last.
+        attempts: attempts that were begun and not given back.
+        lease_ms: milliseconds left of the lease; 0 unless it is running.
+        fence: the highest token on record.
+        encoding: how the result is stored, or the marker in its place; None unless it is done.
+        error: what is kept of the last error, or None.
+        task_id: the message that carries or carried the work; may be empty.
+        published: what was published with the memo; may be empty.
+        expires_ms: milliseconds until the record is forgotten.
+    """
+
+    key: str
+    state: RecordState
+    owner_id: str
+    attempts: int
+    lease_ms: int
+    fence: FenceToken
+    encoding: str | None
+    error: str | None
+    task_id: str
+    published: bytes
+    expires_ms: int
