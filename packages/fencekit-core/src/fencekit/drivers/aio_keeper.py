@@ -1,0 +1,113 @@
+"""The lease keeper of the async driver: one timer renews all leases of a client and loop."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from typing import TYPE_CHECKING
+
+from fencekit.drivers.keeper import Kept, settle
+from fencekit.errors import FenceKitError
+from fencekit.protocol.operation import Answer, Operation
+from fencekit.protocol.renewal import Renewable, Renewal
+
+if TYPE_CHECKING:
+    from fencekit.drivers.aio import LoopState
+
+__all__ = ["AsyncLeaseKeeper"]
+
+_log = logging.getLogger("fencekit.keeper")
+
+
+class AsyncLeaseKeeper:
+    """Renews leases at a third of each, and tells holders that have lost theirs.
+
+    Renewals travel on a connection of their own, all that are due in one pipeline.
+    """
+
+    def __init__(self, state: LoopState) -> None:
+        self._state = state
+        self._loop = state.loop
+        self._queue: list[tuple[float, int, Kept]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
+        """Take a lease into care."""
+        kept = Kept(renewable, schedule)
+        self._push(kept, schedule.due(self._loop.time()).look_at)
+        self._wind()
+        return kept
+
+    def drop(self, kept: Kept) -> None:
+        """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
+        kept.dropped = True
+
+    def close(self) -> None:
+        """Stop; leases in care run out."""
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _push(self, kept: Kept, look_at: float) -> None:
+        heapq.heappush(self._queue, (look_at, next(self._order), kept))
+
+    def _wind(self) -> None:
+        """Set the timer to the next lease that is due."""
+        while self._queue and self._queue[0][2].dropped:
+            heapq.heappop(self._queue)
+        if self._timer is not None:
+            if self._queue and self._timer.when() <= self._queue[0][0]:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if self._queue:
+            self._timer = self._loop.call_at(self._queue[0][0], self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._queue and self._queue[0][0] <= now:
+            kept = heapq.heappop(self._queue)[2]
+            if not kept.dropped:
+                try:
+                    self._look_after(kept, now)
+                except Exception:  # one error never kills the keeper
+                    _log.exception("lease keeper: unexpected error")
+        self._wind()
+
+    def _look_after(self, kept: Kept, now: float) -> None:
+        todo = kept.schedule.due(now)
+        if todo.lost:
+            kept.dropped = True
+            kept.renewable.lose()
+            return
+        if todo.renew:
+            kept.note_lateness(now)
+            operation = kept.renewable.renew_operation()
+            # Until it is settled, only the loss of the lease is looked for.
+            self._push(kept, todo.look_at)
+            future = self._state.submit_once(operation)
+            future.add_done_callback(lambda done: self._settle(kept, operation, done))
+            return
+        self._push(kept, todo.look_at)
+
+    def _settle(
+        self, kept: Kept, operation: Operation[int | None], done: asyncio.Future[Answer]
+    ) -> None:
+        outcome: Answer | FenceKitError | None = None
+        left: int | None = None
+        try:
+            outcome = done.result()
+            left = operation.parse(outcome.reply)
+        except asyncio.CancelledError:
+            pass
+        except FenceKitError as error:
+            outcome = error
+        settle(kept, outcome, left)
+        if not kept.dropped:
+            self._push(kept, kept.schedule.due(self._loop.time()).look_at)
+            self._wind()

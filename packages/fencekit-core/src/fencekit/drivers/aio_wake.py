@@ -1,0 +1,229 @@
+"""The wake hub of the async driver: one subscribed connection for all waiters of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fencekit.drivers.delivery import WireLost
+from fencekit.drivers.lane import take_over
+from fencekit.drivers.switchboard import BaseWaiter, Switchboard
+from fencekit.drivers.wake import (
+    LINGER,
+    LONGEST_SLEEP,
+    PING_EVERY,
+    POLL,
+    RECONNECT_FIRST,
+    RECONNECT_LONGEST,
+    TIMEOUT,
+)
+from fencekit.drivers.wire import new_decoder
+from fencekit.protocol.operation import Reply
+from fencekit.protocol.resp import ErrorReply, ProtocolError, pack
+
+if TYPE_CHECKING:
+    from fencekit.drivers.aio import LoopState
+
+__all__ = ["AsyncWaiter", "AsyncWakeHub"]
+
+_log = logging.getLogger("fencekit.wake")
+
+
+class AsyncWaiter(BaseWaiter):
+    """A task that waits."""
+
+    def __init__(self, channel: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(channel)
+        self._loop = loop
+        self._bell: asyncio.Future[None] | None = None
+
+    def signal(self) -> None:
+        """Wake the task."""
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until signalled or the time is over."""
+        self._bell = self._loop.create_future()
+        timer = self._loop.call_later(min(seconds, LONGEST_SLEEP), self.signal)
+        try:
+            await self._bell
+        finally:
+            timer.cancel()
+            self._bell = None
+
+
+class AsyncWakeHub(asyncio.Protocol):
+    """Wakes waiting tasks when a name they wait for is released.
+
+    A wake is only an optimisation: whoever is woken tries again, and whoever is not looks when the
+    holder's lease is over. After every reconnect all waiters look for themselves.
+    """
+
+    def __init__(self, state: LoopState) -> None:
+        self._state = state
+        self._loop = state.loop
+        self._board: Switchboard[AsyncWaiter] = Switchboard()
+        self._transport: asyncio.Transport | None = None
+        self._writer: Any = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked = False
+        self._refused = False
+        self._closed = False
+        self._pause = RECONNECT_FIRST
+        self._confirming: dict[str, asyncio.Future[None]] = {}
+        self._decoder = new_decoder()
+
+    async def join(self, channel: str) -> AsyncWaiter:
+        """Listen on a channel; returns when wakes can arrive, or cannot for now.
+
+        Cancelled, it leaves nothing behind.
+        """
+        waiter = AsyncWaiter(channel, self._loop)
+        state = self._board.join(waiter)
+        if not state.confirmed:
+            if self._transport is None:
+                self._connect_soon()
+            elif len(state.waiters) == 1:
+                self._transport.write(pack("SUBSCRIBE", channel))
+            confirming = self._confirming.get(channel)
+            if confirming is None:
+                confirming = self._confirming[channel] = self._loop.create_future()
+            try:
+                await asyncio.wait([confirming], timeout=TIMEOUT)
+            except BaseException:
+                self.leave(waiter, None, failed=True)
+                raise
+        return waiter
+
+    def leave(self, waiter: AsyncWaiter, alarm: float | None, *, failed: bool) -> None:
+        """End a wait."""
+        now = self._loop.time()
+        self._board.leave(waiter, None if alarm is None else now + alarm, now, failed=failed)
+
+    async def wait(self, waiter: AsyncWaiter, seconds: float, alarm: float) -> bool:
+        """Sleep until woken, the alarm of the first waiter, or the end of the time."""
+        now = self._loop.time()
+        deadline = now + seconds
+        self._board.begin_wait(waiter, now + alarm)
+        while not self._board.take_wake(waiter):
+            look_at = self._board.look_at(waiter, deadline)
+            if not self._board.channels[waiter.channel].confirmed:
+                look_at = min(look_at, now + POLL)
+            left = look_at - self._loop.time()
+            if left <= 0:
+                return False
+            await waiter.sleep(left)
+        return True
+
+    def close(self) -> None:
+        """Close the connection; waiters fall back to looking for themselves."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _connect_soon(self) -> None:
+        if self._connecting is None and not self._closed and not self._loop.is_closed():
+            self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        client = self._state.client
+        try:
+            connection = client.connection(
+                min(client.timeout, TIMEOUT), self._state.any_node()
+            )
+            writer = await take_over(connection, client, self)
+        except WireLost as lost:
+            _log.debug("wake hub: %s", lost)
+            self._connecting = None
+            self._reconnect_later()
+            return
+        except BaseException:
+            self._connecting = None
+            raise
+        self._connecting = None
+        self._decoder = new_decoder()
+        self._writer, self._transport = writer, writer.transport
+        self._pause = RECONNECT_FIRST
+        self._asked = self._refused = False
+        if self._board.channels:
+            self._transport.write(pack("SUBSCRIBE", *self._board.channels))
+        # Whatever was published while nobody listened is lost: all look for themselves.
+        self._board.wake_all()
+        self._watch()
+
+    def _reconnect_later(self) -> None:
+        self._board.wake_all()
+        if self._board.channels and not self._closed and not self._loop.is_closed():
+            self._loop.call_later(self._pause, self._connect_soon)
+            self._pause = min(self._pause * 2, RECONNECT_LONGEST)
+
+    def _watch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(PING_EVERY, self._tidy)
+
+    def _tidy(self) -> None:
+        """Give up idle channels, close when nobody waits, and ask whether the server is there."""
+        self._timer = None
+        if self._transport is None:
+            return
+        idle = self._board.idle(self._loop.time() - LINGER)
+        if self._asked or not self._board.channels:
+            self._transport.abort()
+            return
+        if idle:
+            self._transport.write(pack("UNSUBSCRIBE", *idle))
+        self._asked = True
+        self._transport.write(pack("PING"))
+        self._timer = self._loop.call_later(TIMEOUT, self._tidy)
+
+    def data_received(self, data: bytes) -> None:
+        """Hear what was published, and that the server is there."""
+        if self._asked:
+            self._asked = False
+            self._watch()
+        try:
+            self._decoder.feed(data)
+            while (message := self._decoder.gets()) is not False:
+                self._hear(message)
+        except ProtocolError:
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _hear(self, message: Reply) -> None:
+        if isinstance(message, ErrorReply):
+            if not self._refused:
+                _log.warning(
+                    "the server refuses the wake channel (%s): waiters look for themselves "
+                    "every %s s; allow the channel to the ACL user",
+                    message.text,
+                    POLL,
+                )
+            self._refused = True
+            for confirming in self._confirming.values():
+                if not confirming.done():
+                    confirming.set_result(None)
+            self._confirming.clear()
+            return
+        kind, name = message[0], message[1].decode()
+        if kind == b"message":
+            self._board.message(name)
+        elif kind == b"subscribe":
+            if (channel := self._board.channels.get(name)) is not None:
+                channel.confirmed = True
+            confirmed = self._confirming.pop(name, None)
+            if confirmed is not None and not confirmed.done():
+                confirmed.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Reconnect while somebody waits."""
+        _log.debug("wake hub: connection lost (%s)", exc)
+        self._transport = self._writer = None
+        for channel in self._board.channels.values():
+            channel.confirmed = False
+        self._reconnect_later()

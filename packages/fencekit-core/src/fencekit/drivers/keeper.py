@@ -1,0 +1,189 @@
+"""The lease keeper of the sync driver: one thread renews all leases of a client, in pipelines."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fencekit.errors import FenceKitError
+from fencekit.protocol.operation import Answer
+from fencekit.protocol.renewal import Renewable, Renewal
+
+if TYPE_CHECKING:
+    from fencekit.drivers.sync import SyncDriver
+
+__all__ = ["Kept", "LeaseKeeper", "settle"]
+
+_log = logging.getLogger("fencekit.keeper")
+
+# A renewal that is not answered within this is tried again on a fresh connection, seconds.
+TIMEOUT = 1.0
+# The thread ends when there has been nothing to keep for this long, seconds.
+_LINGER = 10.0
+
+
+class Kept:
+    """One lease in the keeper's care.
+
+    Attributes:
+        renewable: what is renewed.
+        schedule: when.
+        dropped: it was let go; whatever still arrives for it is nobody's.
+        warned: its lateness was reported.
+    """
+
+    __slots__ = ("dropped", "renewable", "schedule", "warned")
+
+    def __init__(self, renewable: Renewable, schedule: Renewal) -> None:
+        self.renewable = renewable
+        self.schedule = schedule
+        self.dropped = False
+        self.warned = False
+
+    def note_lateness(self, now: float) -> None:
+        """Warn once when a renewal comes so late that the next pause may cost the lease."""
+        if not self.warned and self.schedule.late(now):
+            self.warned = True
+            _log.warning(
+                "the renewal of %r comes %.1f s late, with a lease of %.1f s: this process was "
+                "stopped or starved; a longer lease, or less work under the interpreter lock, "
+                "would help",
+                self.renewable.name,
+                now - self.schedule.next_renewal,
+                self.schedule.lease,
+            )
+
+
+def settle(kept: Kept, outcome: Answer | FenceKitError | None, left: int | None) -> None:
+    """Take in what became of one renewal.
+
+    Args:
+        kept: whose.
+        outcome: the answer, an error, or None when nothing was heard.
+        left: the parsed outcome of an answer: milliseconds left, None when the lease is lost.
+    """
+    if kept.dropped:
+        return
+    if not isinstance(outcome, Answer):
+        kept.schedule.retry(time.monotonic())
+        if outcome is not None:
+            _log.debug("renewal of %r: %s", kept.renewable.name, outcome)
+    elif left is None:
+        kept.dropped = True
+        kept.renewable.lose()
+    else:
+        kept.schedule.confirm(outcome.sent_at)
+        kept.renewable.confirmed(kept.schedule.deadline)
+
+
+class LeaseKeeper:
+    """Renews leases at a third of each, and tells holders that have lost theirs."""
+
+    def __init__(self, driver: SyncDriver) -> None:
+        self._driver = driver
+        self._courier: SyncDriver | None = None
+        self._queue: list[tuple[float, int, Kept]] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
+        """Take a lease into care."""
+        kept = Kept(renewable, schedule)
+        with self._changed:
+            self._push(kept, schedule.due(time.monotonic()).look_at)
+            if self._thread is None:
+                self._closing = False
+                self._thread = threading.Thread(
+                    target=self._serve, name="fencekit-keeper", daemon=True
+                )
+                self._thread.start()
+            elif self._queue[0][2] is kept:
+                self._changed.notify()
+        return kept
+
+    def drop(self, kept: Kept) -> None:
+        """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
+        kept.dropped = True
+
+    def close(self) -> None:
+        """End the thread; leases in care run out."""
+        with self._changed:
+            self._closing = True
+            self._queue.clear()
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(TIMEOUT * 2)
+
+    def _push(self, kept: Kept, look_at: float) -> None:
+        heapq.heappush(self._queue, (look_at, next(self._order), kept))
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                due = self._wait()
+                if due is None:
+                    return
+                self._look_after(due)
+            except Exception:  # one error never kills the keeper
+                _log.exception("lease keeper: unexpected error")
+
+    def _wait(self) -> list[Kept] | None:
+        """Sleep until something is due; None when there has been nothing to do for a while."""
+        with self._changed:
+            idle_since = time.monotonic()
+            while True:
+                while self._queue and self._queue[0][2].dropped:
+                    heapq.heappop(self._queue)
+                now = time.monotonic()
+                if self._closing or (not self._queue and now - idle_since >= _LINGER):
+                    self._thread = None
+                    if self._courier is not None:
+                        self._courier.close()
+                    return None
+                if self._queue and self._queue[0][0] <= now:
+                    break
+                self._changed.wait(self._queue[0][0] - now if self._queue else _LINGER)
+            due = []
+            while self._queue and self._queue[0][0] <= now:
+                kept = heapq.heappop(self._queue)[2]
+                if not kept.dropped:
+                    due.append(kept)
+            return due
+
+    def _look_after(self, due: list[Kept]) -> None:
+        now = time.monotonic()
+        renewing = []
+        for kept in due:
+            todo = kept.schedule.due(now)
+            if todo.lost:
+                kept.dropped = True
+                kept.renewable.lose()
+            elif todo.renew:
+                kept.note_lateness(now)
+                renewing.append(kept)
+        if renewing:
+            self._renew(renewing)
+        with self._changed:
+            now = time.monotonic()
+            for kept in due:
+                if not kept.dropped:
+                    self._push(kept, kept.schedule.due(now).look_at)
+
+    def _renew(self, renewing: list[Kept]) -> None:
+        if self._courier is None:
+            client = self._driver.client
+            short = replace(client, timeout=min(client.timeout, TIMEOUT), share=1)
+            self._courier = type(self._driver)(short)
+        operations = [kept.renewable.renew_operation() for kept in renewing]
+        outcomes = self._courier.try_many(operations)
+        for kept, operation, outcome in zip(renewing, operations, outcomes, strict=True):
+            left = operation.parse(outcome.reply) if isinstance(outcome, Answer) else None
+            settle(kept, outcome, left)

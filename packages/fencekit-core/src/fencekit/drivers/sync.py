@@ -1,0 +1,322 @@
+"""The sync driver: performs operations and flows with blocking sockets, from any thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from fencekit.drivers.client import Address, Client, describe
+from fencekit.drivers.cluster import SlotTable
+from fencekit.drivers.delivery import Delivery, WireLost
+from fencekit.drivers.keeper import LeaseKeeper
+from fencekit.drivers.wake import WakeHub, Waiter
+from fencekit.drivers.wire import WirePool
+from fencekit.errors import FenceKitError
+from fencekit.protocol.operation import (
+    Answer,
+    AwaitWake,
+    Flow,
+    Listen,
+    Now,
+    Operation,
+    Sleep,
+    Step,
+    Unlisten,
+)
+from fencekit.protocol.resp import pack
+
+__all__ = ["SyncDriver"]
+
+T = TypeVar("T")
+
+# A pipeline is sent again at once for what it learned: a script, a node, both.
+_ROUNDS = 3
+
+_drivers: weakref.WeakKeyDictionary[Any, SyncDriver] = weakref.WeakKeyDictionary()
+_drivers_lock = threading.Lock()
+
+
+class SyncDriver:
+    """Performs what the protocol asks for, on connections made like the given client's.
+
+    One for each client, shared by every lock, gate and guard that was given the client, together
+    with its wake hub and its lease keeper.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._start()
+
+    def _start(self) -> None:
+        self.pid = os.getpid()
+        self._pools: dict[Address | None, WirePool] = {}
+        self._pool_lock = threading.Lock()
+        self._slots = SlotTable(self.client) if self.client.kind == "cluster" else None
+        self.hub = WakeHub(self)
+        self.keeper = LeaseKeeper(self)
+        self.noted: set[str] = set()
+
+    @classmethod
+    def of(cls, client: Any) -> SyncDriver:
+        """The driver of a client.
+
+        Raises:
+            TypeError: not a sync client of redis-py or valkey-py.
+        """
+        with _drivers_lock:
+            driver = _drivers.get(client)
+            if driver is None:
+                driver = cls(describe(client, "sync"))
+                _drivers[client] = driver
+            return driver
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys of two names may live on different nodes."""
+        return self._slots is not None
+
+    def execute(self, operation: Operation[T]) -> T:
+        """Perform one operation and return its outcome.
+
+        Raises:
+            StoreUnavailable: nothing was sent.
+            StoreRefused: the server answered with an error.
+            OutcomeUnknown: it was sent and not answered.
+        """
+        return operation.parse(self._deliver(self._delivery(operation)).reply)
+
+    def execute_many(self, operations: Sequence[Operation[T]]) -> list[T | FenceKitError]:
+        """Perform operations in one pipeline for each node; one's error is its own."""
+        deliveries = [self._delivery(operation) for operation in operations]
+        answers = self._pipelines(deliveries)
+        outcomes: list[T | FenceKitError] = []
+        for operation, delivery, answer in zip(operations, deliveries, answers, strict=True):
+            try:
+                done = answer or self._deliver(delivery)
+                outcomes.append(
+                    done if isinstance(done, FenceKitError) else operation.parse(done.reply)
+                )
+            except FenceKitError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def try_many(
+        self, operations: Sequence[Operation[Any]]
+    ) -> list[Answer | FenceKitError | None]:
+        """Send operations once, in one pipeline for each node; None where no answer came."""
+        return self._pipelines([self._delivery(operation) for operation in operations])
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end; an error of a step is thrown into the flow.
+
+        Raises:
+            whatever the flow raises.
+        """
+        listening: dict[str, Waiter] = {}
+        failed = True
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    result = self._perform(step, listening)
+                except BaseException as error:  # noqa: BLE001 - the flow decides
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as stop:
+            failed = False
+            done: T = stop.value
+            return done
+        finally:
+            for waiter in listening.values():
+                self.hub.leave(waiter, None, failed=failed)
+
+    def call(self, *command: str, address: Address | None = None) -> Any:
+        """Send one plain command, once; a reply or None where there is none.
+
+        For questions whose answer is only good to know (INFO), never for the protocol.
+        """
+        pool = self._pool(address)
+        try:
+            wire = pool.take()
+        except WireLost:
+            return None
+        try:
+            wire.send(pack(*command))
+            reply = wire.receive(1)[0]
+        except WireLost:
+            pool.drop(wire)
+            return None
+        pool.give(wire)
+        return reply
+
+    def close(self) -> None:
+        """Close every connection and end the threads; the next use starts afresh."""
+        self.keeper.close()
+        self.hub.close()
+        for pool in list(self._pools.values()):
+            pool.close()
+
+    def forked(self) -> None:
+        """Start afresh in a forked child: connections, threads and locks are the parent's."""
+        self._start()
+
+    def _perform(self, step: Step, listening: dict[str, Waiter]) -> Any:
+        if isinstance(step, Operation):
+            return self._deliver(self._delivery(step))
+        if isinstance(step, Now):
+            return time.monotonic()
+        if isinstance(step, AwaitWake):
+            return self.hub.wait(listening[step.channel], step.seconds, step.alarm)
+        if isinstance(step, Listen):
+            listening[step.channel] = self.hub.join(step.channel)
+            return None
+        if isinstance(step, Unlisten):
+            self.hub.leave(listening.pop(step.channel), step.alarm, failed=False)
+            return None
+        if isinstance(step, Sleep):
+            time.sleep(step.seconds)
+            return None
+        msg = f"not a step: {step!r}"
+        raise TypeError(msg)
+
+    def _delivery(self, operation: Operation[Any]) -> Delivery:
+        return Delivery(
+            operation, time.monotonic(), fails_over=self.client.kind != "single"
+        )
+
+    def _deliver(self, delivery: Delivery) -> Answer:
+        while True:
+            try:
+                outcome = self._send_copy(delivery)
+            except WireLost as lost:
+                self._mistrust_slots()
+                outcome = delivery.lost(lost, time.monotonic())
+            if isinstance(outcome, Answer):
+                return outcome
+            if outcome:
+                time.sleep(outcome)
+
+    def _send_copy(self, delivery: Delivery) -> Answer | float:
+        pool = self._pool(self._route(delivery))
+        wire = pool.take()
+        try:
+            delivery.leaving(time.monotonic())
+            wire.send(delivery.packed())
+            if delivery.operation.replication is None:
+                replies = wire.receive(delivery.replies)
+            else:
+                with wire.patient(delivery.patience):
+                    replies = wire.receive(delivery.replies)
+        except BaseException:
+            # Also an interrupt in the middle: what it would still answer is nobody's.
+            pool.drop(wire)
+            raise
+        try:
+            return delivery.answered(replies, time.monotonic())
+        finally:
+            if delivery.reconnect:
+                delivery.reconnect = False
+                pool.drop(wire)
+                pool.close()
+            else:
+                pool.give(wire)
+
+    def _pipelines(self, deliveries: list[Delivery]) -> list[Answer | FenceKitError | None]:
+        """Send one copy of each, and another where the server asked for it at once."""
+        answers: dict[Delivery, Answer | FenceKitError] = {}
+        waiting = deliveries
+        for _ in range(_ROUNDS):
+            groups: dict[Address | None, list[Delivery]] = {}
+            for delivery in waiting:
+                try:
+                    groups.setdefault(self._route(delivery), []).append(delivery)
+                except FenceKitError as error:
+                    answers[delivery] = error
+            waiting = []
+            for node, group in groups.items():
+                waiting += self._pipeline(node, group, answers)
+            if not waiting:
+                break
+        return [answers.get(delivery) for delivery in deliveries]
+
+    def _pipeline(
+        self,
+        node: Address | None,
+        group: list[Delivery],
+        answers: dict[Delivery, Answer | FenceKitError],
+    ) -> list[Delivery]:
+        """Send one copy of each on one connection; returns those to be sent again at once."""
+        pool = self._pool(node)
+        again: list[Delivery] = []
+        try:
+            wire = pool.take()
+        except WireLost:
+            self._mistrust_slots()
+            return again
+        try:
+            now = time.monotonic()
+            for delivery in group:
+                delivery.leaving(now)
+            wire.send(b"".join(delivery.packed() for delivery in group))
+            for delivery in group:
+                replies = wire.receive(delivery.replies)
+                try:
+                    outcome = delivery.answered(replies, time.monotonic())
+                except FenceKitError as error:
+                    answers[delivery] = error
+                else:
+                    if isinstance(outcome, Answer):
+                        answers[delivery] = outcome
+                    elif outcome == 0.0:
+                        again.append(delivery)
+        except WireLost:
+            pool.drop(wire)
+            self._mistrust_slots()
+        except BaseException:
+            pool.drop(wire)
+            raise
+        else:
+            pool.give(wire)
+        return again
+
+    def _mistrust_slots(self) -> None:
+        if self._slots is not None:
+            self._slots.stale()
+
+    def _route(self, delivery: Delivery) -> Address | None:
+        if self._slots is None:
+            return None
+        if delivery.node is not None:
+            if not delivery.asking:
+                self._slots.moved(delivery.operation.keys[0], delivery.node)
+            return delivery.node
+        while (question := self._slots.question(delivery.operation.keys[0])) is not None:
+            self._slots.answer(question, self.call("CLUSTER", "SLOTS", address=question))
+        return self._slots.node(delivery.operation.keys[0])
+
+    def _pool(self, address: Address | None) -> WirePool:
+        pool = self._pools.get(address)
+        if pool is None:
+            with self._pool_lock:
+                pool = self._pools.setdefault(address, WirePool(self.client, address))
+        return pool
+
+    def any_node(self) -> Address | None:
+        """A node to listen on: publishing reaches every node of a cluster."""
+        return None if self._slots is None else self._slots.any_node()
+
+
+def _after_fork() -> None:
+    global _drivers_lock  # noqa: PLW0603 - the parent's may be held by a thread that is not here
+    _drivers_lock = threading.Lock()
+    for driver in list(_drivers.values()):
+        driver.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

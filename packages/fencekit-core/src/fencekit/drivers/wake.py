@@ -1,0 +1,211 @@
+"""The wake hub of the sync driver: one subscribed connection and one thread for all waiters."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from fencekit.drivers.delivery import WireLost
+from fencekit.drivers.switchboard import BaseWaiter, Switchboard
+from fencekit.drivers.wire import Wire
+from fencekit.protocol.operation import Reply
+from fencekit.protocol.resp import ErrorReply, pack
+
+if TYPE_CHECKING:
+    from fencekit.drivers.sync import SyncDriver
+
+__all__ = ["WakeHub", "Waiter"]
+
+_log = logging.getLogger("fencekit.wake")
+
+# The hub's own timeout: how long a silent server is believed to be there after a PING, seconds.
+TIMEOUT = 2.0
+PING_EVERY = 5.0
+# How long a subscription outlives its last waiter: a name that is fought over keeps it.
+LINGER = 2.0
+# Without a subscription (the server is away, or forbids it) waiters look for themselves.
+POLL = 0.5
+RECONNECT_FIRST, RECONNECT_LONGEST = 0.02, 1.0
+# One sleep at most; longer waits are several.
+LONGEST_SLEEP = 600.0
+
+
+class Waiter(BaseWaiter):
+    """A thread that waits."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(channel)
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def signal(self) -> None:
+        """Wake the thread, or its next sleep."""
+        try:
+            self._bell.release()
+        except RuntimeError:  # it rings already
+            return
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until signalled or the time is over."""
+        self._bell.acquire(timeout=min(seconds, LONGEST_SLEEP))
+
+
+class WakeHub:
+    """Wakes waiting threads when a name they wait for is released.
+
+    A wake is only an optimisation: whoever is woken tries again, and whoever is not looks when the
+    holder's lease is over. After every reconnect all waiters look for themselves.
+    """
+
+    def __init__(self, driver: SyncDriver) -> None:
+        self._driver = driver
+        self._board: Switchboard[Waiter] = Switchboard()
+        self._lock = threading.Lock()
+        self._confirmed = threading.Condition(self._lock)
+        self._wire: Wire | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._refused = False
+
+    def join(self, channel: str) -> Waiter:
+        """Listen on a channel; returns when wakes can arrive, or cannot for now."""
+        waiter = Waiter(channel)
+        with self._lock:
+            state = self._board.join(waiter)
+            if self._thread is None:
+                self._closing = False
+                self._thread = threading.Thread(
+                    target=self._serve, name="fencekit-wake", daemon=True
+                )
+                self._thread.start()
+            elif not state.confirmed and len(state.waiters) == 1:
+                self._send("SUBSCRIBE", channel)
+            if not state.confirmed:
+                self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+        return waiter
+
+    def leave(self, waiter: Waiter, alarm: float | None, *, failed: bool) -> None:
+        """End a wait."""
+        now = time.monotonic()
+        with self._lock:
+            self._board.leave(waiter, None if alarm is None else now + alarm, now, failed=failed)
+
+    def wait(self, waiter: Waiter, seconds: float, alarm: float) -> bool:
+        """Sleep until woken, the alarm of the first waiter, or the end of the time."""
+        now = time.monotonic()
+        deadline = now + seconds
+        with self._lock:
+            self._board.begin_wait(waiter, now + alarm)
+        while True:
+            with self._lock:
+                if self._board.take_wake(waiter):
+                    return True
+                look_at = self._board.look_at(waiter, deadline)
+                if not self._board.channels[waiter.channel].confirmed:
+                    look_at = min(look_at, now + POLL)
+            left = look_at - time.monotonic()
+            if left <= 0:
+                return False
+            waiter.sleep(left)
+
+    def close(self) -> None:
+        """End the thread and close the connection."""
+        with self._lock:
+            thread, self._closing = self._thread, True
+            wire = self._wire
+        if wire is not None:
+            wire.shut()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(TIMEOUT)
+
+    def _send(self, command: str, *channels: str) -> None:
+        """Send on the present connection, if there is one; its reader sees to errors."""
+        if self._wire is not None:
+            try:
+                self._wire.send(pack(command, *channels))
+            except WireLost:
+                return
+
+    def _serve(self) -> None:
+        pause = RECONNECT_FIRST
+        while not self._closing:
+            try:
+                client, node = self._driver.client, self._driver.any_node()
+                wire = Wire(client, min(client.timeout, TIMEOUT), node)
+                self._resubscribe(wire)
+                pause = RECONNECT_FIRST
+                self._listen(wire)
+            except WireLost as lost:
+                _log.debug("wake hub: %s", lost)
+            except Exception:  # the hub must outlive everything; waiters fall back to looking
+                _log.exception("wake hub: unexpected error")
+            with self._lock:
+                if self._wire is not None:
+                    self._wire.close()
+                self._wire = None
+                for channel in self._board.channels.values():
+                    channel.confirmed = False
+                self._board.wake_all()
+                if self._closing or not self._board.channels:
+                    self._thread = None
+                    return
+            time.sleep(pause)
+            pause = min(pause * 2, RECONNECT_LONGEST)
+        with self._lock:
+            self._thread = None
+
+    def _resubscribe(self, wire: Wire) -> None:
+        with self._lock:
+            self._wire = wire
+            self._refused = False
+            if self._board.channels:
+                wire.send(pack("SUBSCRIBE", *self._board.channels))
+            # Whatever was published while nobody listened is lost: all look for themselves.
+            self._board.wake_all()
+
+    def _listen(self, wire: Wire) -> None:
+        asked = False
+        while not self._closing:
+            message = wire.poll(TIMEOUT if asked else PING_EVERY)
+            if message is None:
+                if asked:
+                    raise WireLost("no answer to PING", sent=True)
+                asked = self._tidy()
+                if not asked:
+                    return
+                continue
+            asked = False
+            self._hear(message)
+
+    def _tidy(self) -> bool:
+        """Give up idle channels and ask whether the server is there; False when nobody waits."""
+        with self._lock:
+            idle = self._board.idle(time.monotonic() - LINGER)
+            if not self._board.channels:
+                return False
+            if idle:
+                self._send("UNSUBSCRIBE", *idle)
+            self._send("PING")
+            return True
+
+    def _hear(self, message: Reply) -> None:
+        with self._lock:
+            if isinstance(message, ErrorReply):
+                if not self._refused:
+                    _log.warning(
+                        "the server refuses the wake channel (%s): waiters look for themselves "
+                        "every %s s; allow the channel to the ACL user",
+                        message.text,
+                        POLL,
+                    )
+                self._refused = True
+                self._confirmed.notify_all()
+                return
+            kind, name = message[0], message[1].decode()
+            if kind == b"message":
+                self._board.message(name)
+            elif kind == b"subscribe" and (channel := self._board.channels.get(name)) is not None:
+                channel.confirmed = True
+                self._confirmed.notify_all()

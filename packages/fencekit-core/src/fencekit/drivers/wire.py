@@ -1,0 +1,224 @@
+"""Connections of the sync driver, and the turns that threads take on them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fencekit.drivers.client import Address, Client
+from fencekit.drivers.delivery import WireLost
+from fencekit.protocol.operation import Reply
+from fencekit.protocol.resp import Decoder, ErrorReply, ProtocolError
+
+try:
+    import hiredis
+except ImportError:  # an optional speed-up; the replies are the same
+    hiredis = None
+
+__all__ = ["Wire", "WirePool", "new_decoder"]
+
+_READ_SIZE = 65536
+# A connection that lay idle for longer is looked at before it is trusted: a server that restarted
+# meanwhile would otherwise cost an unanswered copy.
+_TRUSTED_IDLE = 0.001
+
+
+def new_decoder() -> Any:
+    """A reader of replies: hiredis where it is installed, else our own."""
+    if hiredis is None:
+        return Decoder()
+    return hiredis.Reader(protocolError=ProtocolError, replyError=ErrorReply)
+
+
+class Wire:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, client: Client, timeout: float, address: Address | None) -> None:
+        """Connect.
+
+        Raises:
+            WireLost: the connection could not be made; nothing was sent.
+        """
+        self.client = client
+        self.timeout = timeout
+        self._connection = client.connection(timeout, address)
+        self.used_at = time.monotonic()
+        try:
+            self._connection.connect()
+            # The library has connected and authenticated; from here on the socket is ours.
+            self._socket = self._connection._sock  # noqa: SLF001
+            self._socket.settimeout(timeout)
+        except (*client.errors.connection, client.errors.response) as error:
+            self._connection.disconnect()
+            raise WireLost(error, sent=False) from error
+        self._decoder = new_decoder()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has arrived, nor been closed, since it was last used."""
+        if time.monotonic() - self.used_at < _TRUSTED_IDLE:
+            return True
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises:
+            WireLost: the connection broke; all or part of it may have left.
+        """
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            self.close()
+            raise WireLost(error, sent=True) from error
+
+    def receive(self, count: int) -> list[Reply]:
+        """Read as many replies.
+
+        Raises:
+            WireLost: the connection broke, or no answer came in time.
+        """
+        replies: list[Reply] = []
+        gets, feed, recv = self._decoder.gets, self._decoder.feed, self._socket.recv
+        try:
+            while True:
+                reply = gets()
+                if reply is not False:
+                    replies.append(reply)
+                    if len(replies) == count:
+                        self.used_at = time.monotonic()
+                        return replies
+                    continue
+                data = recv(_READ_SIZE)
+                if not data:
+                    self.close()
+                    raise WireLost("the server closed the connection", sent=True)
+                feed(data)
+        except (OSError, ProtocolError) as error:
+            self.close()
+            raise WireLost(error, sent=True) from error
+
+    @contextmanager
+    def patient(self, extra: float) -> Iterator[None]:
+        """Allow some seconds more for a reply: the server was asked to wait."""
+        self._socket.settimeout(self.timeout + extra)
+        try:
+            yield
+        finally:
+            self._socket.settimeout(self.timeout)
+
+    def poll(self, seconds: float) -> Reply:
+        """Wait for one message of a subscription; None when none came.
+
+        Raises:
+            WireLost: the connection broke.
+        """
+        reply = self._decoder.gets()
+        try:
+            self._socket.settimeout(seconds)
+            while reply is False:
+                data = self._socket.recv(_READ_SIZE)
+                if not data:
+                    raise WireLost("the server closed the connection", sent=True)
+                self._decoder.feed(data)
+                reply = self._decoder.gets()
+        except socket.timeout:  # noqa: UP041 - an alias of TimeoutError, but not where gevent patches
+            return None
+        except (OSError, ProtocolError) as error:
+            raise WireLost(error, sent=True) from error
+        return reply
+
+    def shut(self) -> None:
+        """End a `poll` that another thread is in."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection; also safe when it is closed already, or a forked child's copy."""
+        self._connection.disconnect()
+
+
+class WirePool:
+    """The connections to one server: at most a share, and threads wait for their turn."""
+
+    def __init__(self, client: Client, address: Address | None = None) -> None:
+        self._client = client
+        self._address = address
+        self._idle: deque[Wire] = deque()
+        self._condition = threading.Condition(threading.Lock())
+        self._made = 0
+        self._waiting = 0
+
+    def take(self) -> Wire:
+        """Take an idle connection, make one, or wait for one.
+
+        Raises:
+            WireLost: the connection could not be made.
+        """
+        while True:
+            wire = self._take_idle()
+            if wire is None:
+                break
+            if wire.fresh:
+                return wire
+            self.drop(wire)
+        try:
+            return Wire(self._client, self._client.timeout, self._address)
+        except BaseException:
+            self._freed()
+            raise
+
+    def _take_idle(self) -> Wire | None:
+        """An idle connection, or None with the right to make one."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        with self._condition:
+            while True:
+                if self._idle:
+                    return self._idle.pop()
+                if self._made < self._client.share:
+                    self._made += 1
+                    return None
+                self._waiting += 1
+                try:
+                    self._condition.wait()
+                finally:
+                    self._waiting -= 1
+
+    def give(self, wire: Wire) -> None:
+        """Put a connection back."""
+        self._idle.append(wire)
+        if self._waiting:
+            with self._condition:
+                self._condition.notify()
+
+    def drop(self, wire: Wire) -> None:
+        """Close a connection of no further use."""
+        wire.close()
+        self._freed()
+
+    def _freed(self) -> None:
+        with self._condition:
+            self._made -= 1
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            try:
+                self.drop(self._idle.pop())
+            except IndexError:  # another thread took the last one
+                return

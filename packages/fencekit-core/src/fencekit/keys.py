@@ -1,0 +1,148 @@
+"""The only place where a Redis key or channel is spelled.
+
+``{prefix}:{{name}}:{kind}``, with literal braces round the name, so that every key of one name
+lives in one Cluster slot: ``fencekit:{invoices}:lock``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = [
+    "DEFAULT_PREFIX",
+    "Names",
+    "check_name",
+    "check_owner_id",
+    "check_prefix",
+    "is_own_key",
+    "names",
+    "process_channel",
+]
+
+DEFAULT_PREFIX = "fencekit"
+_NAME_BYTES = 512
+_OWNER_BYTES = 128
+
+
+_KINDS = frozenset({"lock", "fence", "gone", "idem", "queue", "tickets", "members"})
+
+
+@dataclass(frozen=True)
+class Names:
+    """The keys and channels of one name under one prefix."""
+
+    prefix: str
+    name: str
+    lock: str
+    fence: str
+    gone: str
+    wake: str
+    idem: str
+    queue: str
+    tickets: str
+    members: str
+
+
+@lru_cache(maxsize=4096)
+def names(prefix: str, name: str) -> Names:
+    """Spell the keys of a name.
+
+    Raises:
+        TypeError: the name is not a str.
+        ValueError: the name is empty, too long, has whitespace or control characters, or
+            begins with ``}``.
+    """
+    check_name(name)
+    stem = f"{prefix}:{{{name}}}:"
+    return Names(
+        prefix=prefix,
+        name=name,
+        lock=stem + "lock",
+        fence=stem + "fence",
+        gone=stem + "gone",
+        wake=stem + "wake",
+        idem=stem + "idem",
+        queue=stem + "queue",
+        tickets=stem + "tickets",
+        members=stem + "members",
+    )
+
+
+def is_own_key(prefix: str, key: str) -> bool:
+    """Whether a key is one of ours under this prefix, of whatever name."""
+    stem, _, kind = key.rpartition("}:")
+    return kind in _KINDS and stem.startswith(f"{prefix}:{{")
+
+
+def process_channel(prefix: str, process_id: str) -> str:
+    """The channel on which one process is woken, whatever the name."""
+    return f"{prefix}:proc:{process_id}"
+
+
+def check_name(name: str, what: str = "the name") -> None:
+    """Refuse what cannot be a name.
+
+    Raises:
+        TypeError: the name is not a str.
+        ValueError: the name is empty, too long, has whitespace or control characters, or
+            begins with ``}`` (which would empty the Cluster hash tag).
+    """
+    _check_text(name, what, _NAME_BYTES)
+    if name.startswith("}"):
+        msg = f"{what} {name!r} begins with '}}', which would spread its keys over a cluster"
+        raise ValueError(msg)
+
+
+def check_prefix(prefix: str) -> str:
+    """Return the prefix, or refuse it.
+
+    Raises:
+        TypeError: the prefix is not a str.
+        ValueError: the prefix is empty, too long, or has whitespace, control characters or
+            braces (a brace would move the hash tag away from the name).
+    """
+    _check_text(prefix, "the prefix", _OWNER_BYTES)
+    if "{" in prefix or "}" in prefix:
+        msg = f"the prefix {prefix!r} has a brace, which would move the Cluster hash tag"
+        raise ValueError(msg)
+    return prefix
+
+
+def check_owner_id(owner_id: str) -> str:
+    """Return the owner id, or refuse it.
+
+    Raises:
+        TypeError: the owner id is not a str.
+        ValueError: the owner id is empty, longer than 128 bytes, or has a colon, whitespace
+            or control characters.
+    """
+    _check_text(owner_id, "the owner id", _OWNER_BYTES)
+    if ":" in owner_id:
+        msg = f"the owner id {owner_id!r} has a ':', which separates the fields of a lock's value"
+        raise ValueError(msg)
+    return owner_id
+
+
+def _check_text(text: str, what: str, limit: int) -> None:
+    if not isinstance(text, str):
+        msg = f"{what} must be a str, not {type(text).__name__}"
+        raise TypeError(msg)
+    if not text:
+        msg = f"{what} is empty"
+        raise ValueError(msg)
+    # isprintable is one pass in C and true for every usual name; it also refuses rarer but
+    # legitimate characters, so only its "no" is looked into.
+    if not text.isprintable() or " " in text:
+        for char in text:
+            if char.isspace() or ord(char) < ord(" ") or "\x7f" <= char <= "\x9f":
+                msg = f"{what} {text!r} has whitespace or a control character"
+                raise ValueError(msg)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        msg = f"{what} {text!r} cannot be written as UTF-8"
+        raise ValueError(msg) from None
+    if size > limit:
+        msg = f"{what} has {size} bytes of UTF-8; at most {limit} are allowed"
+        raise ValueError(msg)

@@ -1,0 +1,39 @@
+--- Give the lock back, and say whether it was still ours.
+--
+-- KEYS[1]  lock          {name}:lock   string  owner:attempt:token; deleted
+-- KEYS[2]  fence         {name}:fence  hash    last, open, lapsed, floor
+-- KEYS[3]  gone          {name}:gone   zset    attempts withdrawn, by time; two minutes
+-- ARGV[1]  owner         str           who holds
+-- ARGV[2]  attempt       str           the attempt that was granted
+-- ARGV[3]  token         int           the token it was granted with
+-- ARGV[4]  retention_ms  int           how long the fence record outlives its last use, milliseconds
+-- ARGV[5]  bury          int           1: the acquire was sent more than once; refuse a late copy
+-- ARGV[6]  channel       str           where waiters are woken
+--
+-- Safe to re-send: yes, the verdict is read from the record and stays true
+--
+-- Returns  {1}  RELEASED now
+--          {2}  RELEASED before: a repeated command
+--          {0}  LOST: the lease ended, was forced, or the record does not know this token
+--
+-- @include "fence"
+-- @include "restore"
+-- @include "bury"
+local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
+local owner, attempt, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local retention_ms, bury, channel = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
+
+if redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. digits(token) then
+  redis.call('DEL', lock)
+  restore_fence(fence, token, '0', retention_ms)
+  if bury then
+    bury_attempt(gone, attempt)
+  end
+  redis.pcall('PUBLISH', channel, 'free')
+  return {1}
+end
+local last, open, lapsed, floor = read_fence(fence)
+if bury then
+  bury_attempt(gone, attempt)
+end
+return {was_released(last, open, lapsed, floor, token) and 2 or 0}

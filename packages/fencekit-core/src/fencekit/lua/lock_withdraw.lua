@@ -1,0 +1,32 @@
+--- Undo an acquire whose outcome is not wanted or not known, and refuse its late copies.
+--
+-- KEYS[1]  lock          {name}:lock   string  owner:attempt:token; deleted if this attempt's
+-- KEYS[2]  fence         {name}:fence  hash    last, open, lapsed, floor
+-- KEYS[3]  gone          {name}:gone   zset    attempts withdrawn, by time; two minutes
+-- ARGV[1]  owner         str           who asked
+-- ARGV[2]  attempt       str           the attempt to withdraw
+-- ARGV[3]  retention_ms  int           how long the fence record outlives its last use, milliseconds
+-- ARGV[4]  channel       str           where waiters are woken
+--
+-- Safe to re-send: yes, it ends in the same state
+--
+-- Returns  {1}  the attempt held the lock, which is free now
+--          {0}  it did not
+--
+-- @include "fence"
+-- @include "restore"
+-- @include "bury"
+local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
+local owner, attempt, retention_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+local held = redis.call('GET', lock)
+local stem = owner .. ':' .. attempt .. ':'
+if held and string.sub(held, 1, #stem) == stem then
+  redis.call('DEL', lock)
+  restore_fence(fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
+  bury_attempt(gone, attempt)
+  redis.pcall('PUBLISH', channel, 'free')
+  return {1}
+end
+bury_attempt(gone, attempt)
+return {0}
