@@ -15,6 +15,7 @@ the lines exchanged are JSON:
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -57,7 +58,7 @@ class Child(Process):
         """Start the function.
 
         Args:
-            function: A function at the top of its module.
+            function: A function, sync or async, at the top of its module.
             args: Its arguments, as JSON carries them.
             env: Environment variables in addition to ours.
             python: The interpreter.
@@ -165,7 +166,9 @@ def _main(source: str, name: str, args: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["__child__"] = module
     spec.loader.exec_module(module)
-    getattr(module, name)(*json.loads(args))
+    result = getattr(module, name)(*json.loads(args))
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)
 
 
 if __name__ == "__main__":

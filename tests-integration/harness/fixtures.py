@@ -136,6 +136,16 @@ def cluster_server(servers: ServerPool) -> Cluster:
 
 
 @pytest.fixture
+def proxied_cluster(servers: ServerPool) -> Cluster:
+    """Give a cluster that clients reach through a proxy before each node, without faults."""
+    from harness.topologies import cluster  # noqa: PLC0415
+
+    shared: Cluster = servers.shared("proxied cluster", lambda: cluster(proxied=True))
+    shared.clean()
+    return shared
+
+
+@pytest.fixture
 def sentinel_server() -> Iterator[Sentinels]:
     """Give the test a primary, two replicas and a Sentinel of its own."""
     from harness.topologies import sentinel  # noqa: PLC0415

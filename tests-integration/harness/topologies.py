@@ -60,15 +60,29 @@ class Cluster(Group):
     Attributes:
         kind: Which server.
         nodes: The masters, in the order of their slots.
-        url: The first node; clients find the others.
+        proxies: The proxies before them, in that order, if it was started with proxies.
+        url: The first node, or its proxy; clients find the others.
     """
 
-    def __init__(self, kind: ServerKind, masters: int, args: Sequence[str]) -> None:
+    def __init__(
+        self, kind: ServerKind, masters: int, args: Sequence[str], *, proxied: bool
+    ) -> None:
         super().__init__()
         self.kind = kind
+        self.nodes: list[Server] = []
+        self.proxies: list[Proxy] = []
         own = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", *args)
-        self.nodes = [self._stack.enter_context(start(kind, args=own)) for _ in range(masters)]
-        self.url = self.nodes[0].url
+        for _ in range(masters):
+            announced: tuple[str, ...] = ()
+            if proxied:
+                # The proxy comes first, for its port is what the node tells clients.
+                self.proxies.append(self._stack.enter_context(Proxy(HOST, 0)))
+                announced = ("--cluster-announce-port", str(self.proxies[-1].port))
+            node = self._stack.enter_context(start(kind, args=(*own, *announced)))
+            self.nodes.append(node)
+            if proxied:
+                self.proxies[-1].server = (HOST, node.port)
+        self.url = self.proxies[0].url if proxied else self.nodes[0].url
         for index, node in enumerate(self.nodes):
             first, last = _SLOTS * index // masters, _SLOTS * (index + 1) // masters
             node.call("CLUSTER", "ADDSLOTS", *range(first, last))
@@ -98,10 +112,16 @@ class Cluster(Group):
             node for index, node in enumerate(self.nodes) if slot < _SLOTS * (index + 1) // size
         )
 
+    def proxy_of(self, key: str) -> Proxy:
+        """Return the proxy before the node that serves a key."""
+        return self.proxies[self.nodes.index(self.node_of(key))]
+
     def clean(self) -> None:
-        """Make every node as good as new, without changing the slots."""
+        """Make every node as good as new, without changing the slots, and end all faults."""
         for node in self.nodes:
             node.clean()
+        for proxy in self.proxies:
+            proxy.clear()
 
 
 class StallableReplica:
@@ -226,10 +246,21 @@ class Sentinels(Group):
 
 
 def cluster(
-    kind: ServerKind | None = None, masters: int = 3, *, args: Sequence[str] = ()
+    kind: ServerKind | None = None,
+    masters: int = 3,
+    *,
+    args: Sequence[str] = (),
+    proxied: bool = False,
 ) -> Cluster:
-    """Start a cluster and return when it serves; takes two seconds, which the server insists on."""
-    return Cluster(kind or default_kind(), masters, args)
+    """Start a cluster and return when it serves; takes two seconds, which the server insists on.
+
+    Args:
+        kind: Which server; the default kind if omitted.
+        masters: How many nodes.
+        args: Further arguments for each node.
+        proxied: Whether clients are led through a proxy before each node, for faults.
+    """
+    return Cluster(kind or default_kind(), masters, args, proxied=proxied)
 
 
 def primary_with_replicas(

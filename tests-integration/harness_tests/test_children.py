@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -32,6 +33,11 @@ def fail() -> None:
     raise ValueError("no good")
 
 
+async def nap() -> None:
+    await asyncio.sleep(0)
+    tell("awake")
+
+
 def idle_parent() -> None:
     grandchild = Child(echo, "hello")
     tell("grandchild", grandchild.pid)
@@ -48,6 +54,12 @@ def test_talks_in_both_directions() -> None:
         assert child.expect("ready") == ["ready", "hello", child.pid]
         child.tell("a", 1)
         assert child.next() == ["heard", "a", 1]
+
+
+def test_runs_a_coroutine_function() -> None:
+    with Child(nap) as child:
+        child.expect("awake")
+        assert child.wait() == 0
 
 
 def test_stops_and_continues() -> None:

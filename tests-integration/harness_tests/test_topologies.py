@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.clients import Family, aopened, opened
+from harness.faults import Delay, containing
 from harness.topologies import primary_with_replicas, sentinel
 from harness.wire import ReplyError, Wire
 
@@ -23,6 +25,19 @@ def test_a_cluster_serves_each_key_at_its_node(cluster_server: Cluster) -> None:
         with pytest.raises(ReplyError, match="MOVED"):
             stranger.call("GET", key)
     assert len(owners) == 3
+
+
+@pytest.mark.parametrize("family", ["redis", "valkey"])
+async def test_faults_reach_one_node_of_a_cluster(proxied_cluster: Cluster, family: Family) -> None:
+    keys = ["first-key", "second-key", "third-key"]
+    counters = [proxied_cluster.proxy_of(key).add(Delay(0, containing(key))) for key in keys]
+    with opened(proxied_cluster.url, family=family, topology="cluster") as client:
+        for key in keys:
+            client.set(key, 1)
+    async with aopened(proxied_cluster.url, family=family, topology="cluster") as client:
+        for key in keys:
+            assert await client.get(key) == b"1"
+    assert [counter.fired for counter in counters] == [2, 2, 2]
 
 
 def test_a_stalled_replica_acknowledges_nothing_and_catches_up(
