@@ -37,6 +37,7 @@ from fencekit.hooks import FenceKitHooks
 from fencekit.locks import AsyncDistributedLock, DistributedLock
 from fencekit.protocol.lock import LockInfo
 from fencekit.protocol.token import FenceToken
+from fencekit.redis_lock import RedisLock
 
 if TYPE_CHECKING:
     # Installed with fencekit-django; at run time `__getattr__` below finds it.
@@ -69,6 +70,7 @@ __all__ = [
     "LockNotAcquired",
     "LockNotOwned",
     "OutcomeUnknown",
+    "RedisLock",
     "ReplicationError",
     "StoreError",
     "StoreRefused",

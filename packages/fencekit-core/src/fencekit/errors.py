@@ -143,15 +143,16 @@ class LockNotOwned(FenceKitError):
 
     Attributes:
         resource: the lock's name.
-        token: the fencing token of the lost lease.
+        token: the fencing token of the lost lease, or None for a lock without one.
     """
 
-    def __init__(self, resource: str, *, token: int) -> None:
+    def __init__(self, resource: str, *, token: int | None = None) -> None:
         self.resource = resource
         self.token = token
+        held = "held" if token is None else f"held with token {int(token)}"
         super().__init__(
-            f"{resource!r} is no longer held with token {int(token)}: the lease ended, was forced "
-            "open, or its key was lost"
+            f"{resource!r} is no longer {held}: the lease ended, was forced open, or its key was "
+            "lost"
         )
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 __all__ = [
     "DEFAULT_PREFIX",
     "Names",
+    "bare_channel",
     "check_name",
     "check_owner_id",
     "check_prefix",
@@ -78,6 +79,11 @@ def is_own_key(prefix: str, key: str) -> bool:
 def process_channel(prefix: str, process_id: str) -> str:
     """The channel on which one process is woken, whatever the name."""
     return f"{prefix}:proc:{process_id}"
+
+
+def bare_channel(key: str) -> str:
+    """The channel on which the release of a bare lock wakes waiters."""
+    return f"{DEFAULT_PREFIX}:bare:{key}"
 
 
 def check_name(name: str, what: str = "the name") -> None:
