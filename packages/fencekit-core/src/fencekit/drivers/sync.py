@@ -13,7 +13,7 @@ from fencekit.drivers.client import Address, Client, describe
 from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.drivers.keeper import LeaseKeeper
-from fencekit.drivers.wake import WakeHub, Waiter
+from fencekit.drivers.wake import Waiter, WakeHub
 from fencekit.drivers.wire import WirePool
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import (
@@ -91,22 +91,23 @@ class SyncDriver:
 
     def execute_many(self, operations: Sequence[Operation[T]]) -> list[T | FenceKitError]:
         """Perform operations in one pipeline for each node; one's error is its own."""
-        deliveries = [self._delivery(operation) for operation in operations]
-        answers = self._pipelines(deliveries)
-        outcomes: list[T | FenceKitError] = []
-        for operation, delivery, answer in zip(operations, deliveries, answers, strict=True):
-            try:
-                done = answer or self._deliver(delivery)
-                outcomes.append(
-                    done if isinstance(done, FenceKitError) else operation.parse(done.reply)
-                )
-            except FenceKitError as error:
-                outcomes.append(error)
-        return outcomes
+        return [
+            answer if isinstance(answer, FenceKitError) else operation.parse(answer.reply)
+            for operation, answer in zip(operations, self.trace_many(operations), strict=True)
+        ]
 
-    def try_many(
-        self, operations: Sequence[Operation[Any]]
-    ) -> list[Answer | FenceKitError | None]:
+    def trace_many(self, operations: Sequence[Operation[Any]]) -> list[Answer | FenceKitError]:
+        """Perform operations as `execute_many` does, and return the whole answers, unparsed."""
+        deliveries = [self._delivery(operation) for operation in operations]
+        answers: list[Answer | FenceKitError] = []
+        for delivery, answer in zip(deliveries, self._pipelines(deliveries), strict=True):
+            try:
+                answers.append(answer or self._deliver(delivery))
+            except FenceKitError as error:
+                answers.append(error)
+        return answers
+
+    def try_many(self, operations: Sequence[Operation[Any]]) -> list[Answer | FenceKitError | None]:
         """Send operations once, in one pipeline for each node; None where no answer came."""
         return self._pipelines([self._delivery(operation) for operation in operations])
 
@@ -185,9 +186,7 @@ class SyncDriver:
         raise TypeError(msg)
 
     def _delivery(self, operation: Operation[Any]) -> Delivery:
-        return Delivery(
-            operation, time.monotonic(), fails_over=self.client.kind != "single"
-        )
+        return Delivery(operation, time.monotonic(), fails_over=self.client.kind != "single")
 
     def _deliver(self, delivery: Delivery) -> Answer:
         while True:
