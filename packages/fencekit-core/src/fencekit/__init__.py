@@ -7,6 +7,7 @@ the five distributions to install.
 
 __path__ = __import__("pkgutil").extend_path(__path__, __name__)
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fencekit.canonical import canonicalize, idempotency_key
@@ -83,10 +84,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "fenced_update":
         try:
-            from fencekit.django import fenced_update  # noqa: PLC0415 - only where it is installed
-        except ImportError as error:
+            return import_module("fencekit.django").fenced_update
+        except (ImportError, AttributeError) as error:
             msg = 'fenced_update needs fencekit-django: pip install "fencekit-django"'
             raise ImportError(msg) from error
-        return fenced_update
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

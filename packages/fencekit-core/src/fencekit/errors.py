@@ -134,7 +134,8 @@ class LockNotAcquired(FenceKitError):
         self.retry_after_ms = retry_after_ms
         self.holder = holder
         super().__init__(
-            f"{resource!r} is held by {holder}; its lease ends in {retry_after_ms} ms unless renewed"
+            f"{resource!r} is held by {holder}; its lease ends in {retry_after_ms} ms, "
+            "unless it is renewed"
         )
 
 

@@ -3,7 +3,7 @@
 ::
 
     gate = FenceGate(redis)
-    gate.set_if_fresh(handle.token, "invoices:status", "running")     # FencedOutError if replaced
+    gate.set_if_fresh(handle.token, "invoices:status", "running")  # FencedOutError if replaced
 
 Granting a lock advances its fence, so a stale holder is refused from the moment its successor is
 granted, not only after the successor's first write. Without a record only the token of the lock
@@ -36,7 +36,7 @@ Value: TypeAlias = str | bytes | int | float
 class _Gate:
     """What both colours of gate check, ask for, and make of the answers."""
 
-    _driver: SyncDriver | AsyncDriver
+    _is_cluster: bool
 
     def __init__(
         self,
@@ -76,9 +76,7 @@ class _Gate:
 
     def _delete(self, token: FenceToken, key: str) -> Operation[Judgement]:
         self._check_target(token, key)
-        return protocol.delete(
-            self.prefix, token, self._retention_ms, key=key, remote=self._remote
-        )
+        return protocol.delete(self.prefix, token, self._retention_ms, key=key, remote=self._remote)
 
     def _hset(
         self, token: FenceToken, key: str, mapping: Mapping[str, Value]
@@ -111,7 +109,7 @@ class _Gate:
         if is_own_key(self.prefix, key):
             msg = f"{key!r} is one of fencekit's own keys; write to a key of yours"
             raise ValueError(msg)
-        if self._driver.is_cluster:
+        if self._is_cluster:
             own = names(self.prefix, token.resource)
             if slot_of(key) != slot_of(own.fence):
                 msg = (
@@ -133,9 +131,7 @@ class _Gate:
                 )
             raise FencedOutError(token.resource, token=token, current=judgement.current)
         if advances and hooks is not None and hooks.on_advanced is not None:
-            hooks.fire(
-                hooks.on_advanced, FenceAdvanced(resource=token.resource, token=int(token))
-            )
+            hooks.fire(hooks.on_advanced, FenceAdvanced(resource=token.resource, token=int(token)))
         return judgement
 
     def _current(self, resource: str) -> Operation[int | None]:
@@ -177,11 +173,10 @@ class FenceGate(_Gate):
             TypeError: an async client, or no client; a duration that is no timedelta.
             ValueError: a prefix or duration that makes no sense.
         """
-        super().__init__(
-            prefix=prefix, remote=remote, fence_retention=fence_retention, hooks=hooks
-        )
+        super().__init__(prefix=prefix, remote=remote, fence_retention=fence_retention, hooks=hooks)
         self._driver = SyncDriver.of(redis)
-        self._redis = redis
+        self._is_cluster = self._driver.is_cluster
+        self._redis = redis  # the driver lives as long as its client does
 
     def set_if_fresh(
         self, token: FenceToken, key: str, value: Value, *, ttl: timedelta | None = None
@@ -273,11 +268,10 @@ class AsyncFenceGate(_Gate):
             TypeError: a sync client, or no client; a duration that is no timedelta.
             ValueError: a prefix or duration that makes no sense.
         """
-        super().__init__(
-            prefix=prefix, remote=remote, fence_retention=fence_retention, hooks=hooks
-        )
+        super().__init__(prefix=prefix, remote=remote, fence_retention=fence_retention, hooks=hooks)
         self._driver = AsyncDriver.of(redis)
-        self._redis = redis
+        self._is_cluster = self._driver.is_cluster
+        self._redis = redis  # the driver lives as long as its client does
 
     async def set_if_fresh(
         self, token: FenceToken, key: str, value: Value, *, ttl: timedelta | None = None

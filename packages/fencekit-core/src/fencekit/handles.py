@@ -214,7 +214,7 @@ class BaseHandle:
     def _run_on_lost(self, on_lost: Callable[[Any], object]) -> None:
         try:
             on_lost(self)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a callback's error is the caller's to read about
             _log.exception("on_lost of %r raised", self.resource)
 
     def __repr__(self) -> str:
@@ -303,7 +303,7 @@ class AsyncLockHandle(BaseHandle):
     def _call_on_lost(self, on_lost: Callable[[Any], object]) -> None:
         try:
             result = on_lost(self)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a callback's error is the caller's to read about
             _log.exception("on_lost of %r raised", self.resource)
             return
         if asyncio.iscoroutine(result):

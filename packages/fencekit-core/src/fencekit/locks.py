@@ -50,8 +50,6 @@ H = TypeVar("H", bound=BaseHandle)
 class _Lock(Generic[H]):
     """What both colours of lock check, ask for, and make of the answers."""
 
-    _driver: SyncDriver | AsyncDriver
-
     def __init__(
         self,
         *,
@@ -131,16 +129,15 @@ class _Lock(Generic[H]):
         if hooks is not None and hooks.on_lost is not None:
             hooks.fire(
                 hooks.on_lost,
-                LockLost(
-                    resource=handle.resource, token=int(handle.token), held_ms=handle.held_ms
-                ),
+                LockLost(resource=handle.resource, token=int(handle.token), held_ms=handle.held_ms),
             )
 
     def _schedule(
         self, grant: Grant, *, renew: bool, max_hold: timedelta | None, watched: bool
     ) -> Renewal | None:
         """When the keeper looks after a lease; None when there is nothing to look after."""
-        if not renew and not watched:
+        reported = self._hooks is not None and self._hooks.on_lost is not None
+        if not (renew or watched or reported):
             return None
         lease = grant.claimant.ttl_ms / 1000
         hold_until = None
@@ -267,14 +264,28 @@ class DistributedLock(_Lock[LockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        outcome = self._acquire(
-            resource, ttl, owner_id, blocking, wait, renew, max_hold, on_lost
-        )
+        _check_max_hold(max_hold)
+        owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
+        claimant = self._claimant(resource, ttl, owner)
+        seconds = seconds_to_wait(wait, blocking=blocking)
+        if "eviction" not in self._driver.noted:
+            self._driver.noted.add("eviction")
+            warn_of_eviction(self._driver.call("INFO", "memory"), resource)
+        started = time.monotonic()
+        outcome = self._driver.run(protocol.acquire(claimant, seconds))
+        if self._hooks is not None:
+            self._tell_acquired(claimant, outcome, started, waited=seconds is not None)
         if isinstance(outcome, Refusal):
             raise LockNotAcquired(
                 resource, retry_after_ms=outcome.retry_after_ms, holder=outcome.holder
             )
-        return outcome
+        schedule = self._schedule(
+            outcome, renew=renew, max_hold=max_hold, watched=on_lost is not None
+        )
+        handle = LockHandle(self, outcome, on_lost, self._report_lost if self._hooks else None)
+        if schedule is not None:
+            handle.kept = self._driver.keeper.keep(handle, schedule)
+        return handle
 
     def try_acquire(
         self,
@@ -297,41 +308,19 @@ class DistributedLock(_Lock[LockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        outcome = self._acquire(
-            resource, ttl, owner_id, blocking, wait, renew, max_hold, on_lost
-        )
-        return None if isinstance(outcome, Refusal) else outcome
-
-    def _acquire(
-        self,
-        resource: str,
-        ttl: timedelta,
-        owner_id: str | None,
-        blocking: bool,  # noqa: FBT001 - only passed on
-        wait: timedelta | None,
-        renew: bool,  # noqa: FBT001 - only passed on
-        max_hold: timedelta | None,
-        on_lost: Callable[[LockHandle], object] | None,
-    ) -> LockHandle | Refusal:
-        _check_max_hold(max_hold)
-        owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
-        claimant = self._claimant(resource, ttl, owner)
-        seconds = seconds_to_wait(wait, blocking=blocking)
-        if "eviction" not in self._driver.noted:
-            self._driver.noted.add("eviction")
-            warn_of_eviction(self._driver.call("INFO", "memory"), resource)
-        started = time.monotonic()
-        outcome = self._driver.run(protocol.acquire(claimant, seconds))
-        if self._hooks is not None:
-            self._tell_acquired(claimant, outcome, started, waited=seconds is not None)
-        if isinstance(outcome, Refusal):
-            return outcome
-        watched = on_lost is not None or (self._hooks is not None and renew)
-        schedule = self._schedule(outcome, renew=renew, max_hold=max_hold, watched=watched)
-        handle = LockHandle(self, outcome, on_lost, self._report_lost if self._hooks else None)
-        if schedule is not None:
-            handle.kept = self._driver.keeper.keep(handle, schedule)
-        return handle
+        try:
+            return self.acquire(
+                resource,
+                ttl=ttl,
+                owner_id=owner_id,
+                blocking=blocking,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                on_lost=on_lost,
+            )
+        except LockNotAcquired:
+            return None
 
     def release(self, handle: LockHandle) -> None:
         """Give the lock back; silent when it already was given back.
@@ -496,14 +485,30 @@ class AsyncDistributedLock(_Lock[AsyncLockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        outcome = await self._acquire(
-            resource, ttl, owner_id, blocking, wait, renew, max_hold, on_lost
-        )
+        _check_max_hold(max_hold)
+        owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
+        claimant = self._claimant(resource, ttl, owner)
+        seconds = seconds_to_wait(wait, blocking=blocking)
+        if "eviction" not in self._driver.noted:
+            # Before the lock is taken: nothing may come between the grant and its handle, where a
+            # cancellation would leave the lock to nobody.
+            self._driver.noted.add("eviction")
+            warn_of_eviction(await self._driver.call("INFO", "memory"), resource)
+        started = time.monotonic()
+        outcome = await self._driver.run(protocol.acquire(claimant, seconds))
+        if self._hooks is not None:
+            self._tell_acquired(claimant, outcome, started, waited=seconds is not None)
         if isinstance(outcome, Refusal):
             raise LockNotAcquired(
                 resource, retry_after_ms=outcome.retry_after_ms, holder=outcome.holder
             )
-        return outcome
+        schedule = self._schedule(
+            outcome, renew=renew, max_hold=max_hold, watched=on_lost is not None
+        )
+        handle = AsyncLockHandle(self, outcome, on_lost, self._report_lost if self._hooks else None)
+        if schedule is not None:
+            handle.kept = self._driver.keeper.keep(handle, schedule)
+        return handle
 
     async def try_acquire(
         self,
@@ -524,45 +529,19 @@ class AsyncDistributedLock(_Lock[AsyncLockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        outcome = await self._acquire(
-            resource, ttl, owner_id, blocking, wait, renew, max_hold, on_lost
-        )
-        return None if isinstance(outcome, Refusal) else outcome
-
-    async def _acquire(
-        self,
-        resource: str,
-        ttl: timedelta,
-        owner_id: str | None,
-        blocking: bool,  # noqa: FBT001 - only passed on
-        wait: timedelta | None,
-        renew: bool,  # noqa: FBT001 - only passed on
-        max_hold: timedelta | None,
-        on_lost: Callable[[AsyncLockHandle], object] | None,
-    ) -> AsyncLockHandle | Refusal:
-        _check_max_hold(max_hold)
-        owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
-        claimant = self._claimant(resource, ttl, owner)
-        seconds = seconds_to_wait(wait, blocking=blocking)
-        if "eviction" not in self._driver.noted:
-            # Before the lock is taken: nothing may come between the grant and its handle, where a
-            # cancellation would leave the lock to nobody.
-            self._driver.noted.add("eviction")
-            warn_of_eviction(await self._driver.call("INFO", "memory"), resource)
-        started = time.monotonic()
-        outcome = await self._driver.run(protocol.acquire(claimant, seconds))
-        if self._hooks is not None:
-            self._tell_acquired(claimant, outcome, started, waited=seconds is not None)
-        if isinstance(outcome, Refusal):
-            return outcome
-        watched = on_lost is not None or (self._hooks is not None and renew)
-        schedule = self._schedule(outcome, renew=renew, max_hold=max_hold, watched=watched)
-        handle = AsyncLockHandle(
-            self, outcome, on_lost, self._report_lost if self._hooks else None
-        )
-        if schedule is not None:
-            handle.kept = self._driver.keeper.keep(handle, schedule)
-        return handle
+        try:
+            return await self.acquire(
+                resource,
+                ttl=ttl,
+                owner_id=owner_id,
+                blocking=blocking,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                on_lost=on_lost,
+            )
+        except LockNotAcquired:
+            return None
 
     async def release(self, handle: AsyncLockHandle) -> None:
         """Give the lock back; see `DistributedLock.release`.
@@ -662,4 +641,3 @@ class AsyncDistributedLock(_Lock[AsyncLockHandle]):
             TypeError, ValueError: not a name, or a number no token may have.
         """
         return await self._driver.run(self._advance(resource, at_least))
-

@@ -112,7 +112,7 @@ class RedisLock:
         if claim is None or not await self._driver.run(protocol.extend(claim)):
             raise LockNotOwned(self.key)
 
-    async def __aenter__(self) -> RedisLock:
+    async def __aenter__(self) -> RedisLock:  # noqa: PYI034 - Self needs Python 3.11
         await self.acquire()
         return self
 

@@ -109,9 +109,7 @@ class AsyncDriver:
         """
         return operation.parse((await self.state().submit(operation)).reply)
 
-    async def execute_many(
-        self, operations: Sequence[Operation[T]]
-    ) -> list[T | FenceKitError]:
+    async def execute_many(self, operations: Sequence[Operation[T]]) -> list[T | FenceKitError]:
         """Perform operations in one pipeline for each node; one's error is its own."""
         state = self.state()
         futures = [state.submit(operation) for operation in operations]
@@ -274,9 +272,7 @@ class LoopState:
     def submit(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
         """Send an operation; the future is settled whoever still waits for it."""
         future: asyncio.Future[Answer] = self.loop.create_future()
-        delivery = Delivery(
-            operation, self.loop.time(), fails_over=self.client.kind != "single"
-        )
+        delivery = Delivery(operation, self.loop.time(), fails_over=self.client.kind != "single")
         self.dispatch(Parcel(self, delivery, future))
         return future
 

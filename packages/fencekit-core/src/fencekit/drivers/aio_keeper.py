@@ -75,7 +75,7 @@ class AsyncLeaseKeeper:
             if not kept.dropped:
                 try:
                     self._look_after(kept, now)
-                except Exception:  # one error never kills the keeper
+                except Exception:  # noqa: BLE001 - one error never kills the keeper
                     _log.exception("lease keeper: unexpected error")
         self._wind()
 

@@ -133,9 +133,7 @@ class AsyncWakeHub(asyncio.Protocol):
     async def _connect(self) -> None:
         client = self._state.client
         try:
-            connection = client.connection(
-                min(client.timeout, TIMEOUT), self._state.any_node()
-            )
+            connection = client.connection(min(client.timeout, TIMEOUT), self._state.any_node())
             writer = await take_over(connection, client, self)
         except WireLost as lost:
             _log.debug("wake hub: %s", lost)

@@ -111,9 +111,7 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
         )
         raise TypeError(msg)
     errors = importlib.import_module(f"{library}.exceptions")
-    known = Errors(
-        (errors.ConnectionError, errors.TimeoutError, OSError), errors.ResponseError
-    )
+    known = Errors((errors.ConnectionError, errors.TimeoutError, OSError), errors.ResponseError)
     if hasattr(client, "nodes_manager"):
         return _describe_cluster(client, colour, known)
     pool = client.connection_pool

@@ -178,7 +178,7 @@ class Delivery:
             return None
         if now - self._started > (_BUDGET if patient else 1.0) and self._tries >= _MIN_SENDS:
             return None
-        longest = min(_FIRST_PAUSE * 2**self._tries, _LONGEST_PAUSE)
+        longest: float = min(_FIRST_PAUSE * 2.0**self._tries, _LONGEST_PAUSE)
         return longest * (0.5 + random() / 2)  # noqa: S311 - jitter, not a secret
 
     def _give_up(self, lost: WireLost) -> NoReturn:

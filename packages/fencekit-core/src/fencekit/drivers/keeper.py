@@ -132,7 +132,7 @@ class LeaseKeeper:
                 if due is None:
                     return
                 self._look_after(due)
-            except Exception:  # one error never kills the keeper
+            except Exception:  # noqa: BLE001 - one error never kills the keeper
                 _log.exception("lease keeper: unexpected error")
 
     def _wait(self) -> list[Kept] | None:

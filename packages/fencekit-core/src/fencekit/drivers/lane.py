@@ -201,7 +201,7 @@ class Lane(asyncio.Protocol):
             reply = decoder.gets()
             while reply is not False:
                 if not outstanding:
-                    raise ProtocolError("a reply to nothing")
+                    raise ProtocolError("a reply to nothing")  # noqa: TRY301 - closes, below
                 parcel = outstanding[0]
                 if parcel.load.replies == 1:
                     outstanding.popleft()
@@ -229,4 +229,3 @@ class Lane(asyncio.Protocol):
             parcel.lost(lost)
         if self._queue and self._connecting is None and not self._loop.is_closed():
             self._connecting = self._loop.create_task(self._connect())
-

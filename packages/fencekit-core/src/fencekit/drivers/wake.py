@@ -16,7 +16,7 @@ from fencekit.protocol.resp import ErrorReply, pack
 if TYPE_CHECKING:
     from fencekit.drivers.sync import SyncDriver
 
-__all__ = ["WakeHub", "Waiter"]
+__all__ = ["Waiter", "WakeHub"]
 
 _log = logging.getLogger("fencekit.wake")
 
@@ -139,7 +139,7 @@ class WakeHub:
                 self._listen(wire)
             except WireLost as lost:
                 _log.debug("wake hub: %s", lost)
-            except Exception:  # the hub must outlive everything; waiters fall back to looking
+            except Exception:  # noqa: BLE001 - the hub must outlive everything
                 _log.exception("wake hub: unexpected error")
             with self._lock:
                 if self._wire is not None:

@@ -8,6 +8,7 @@ until the timeout: there is no record in which it could find that it was withdra
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,10 +88,8 @@ def acquire(claim: BareClaim, wait: float | None = None) -> Flow[float | None]:
         raise
     except BaseException:
         # Whatever happened, the key may be ours without anybody knowing: give it back.
-        try:
+        with suppress(FenceKitError):
             yield from release(claim, patient=False)
-        except FenceKitError:
-            pass
         raise
     return None
 
@@ -117,9 +116,7 @@ def extend(claim: BareClaim) -> Flow[bool]:
         StoreUnavailable, StoreRefused, OutcomeUnknown: the timeout is as it was, or new.
     """
     return (
-        yield from perform(
-            Operation(EXTEND, (claim.key,), (claim.attempt, claim.ttl_ms), _is_one)
-        )
+        yield from perform(Operation(EXTEND, (claim.key,), (claim.attempt, claim.ttl_ms), _is_one))
     )
 
 

@@ -90,9 +90,7 @@ def set_value(
     remote: bool,
 ) -> Operation[Judgement]:
     """Set a key; ``ttl_ms`` is in milliseconds, 0 for never."""
-    return _operation(
-        SET, prefix, token, retention_ms, value, ttl_ms, remote=remote, target=key
-    )
+    return _operation(SET, prefix, token, retention_ms, value, ttl_ms, remote=remote, target=key)
 
 
 def delete(
@@ -119,9 +117,7 @@ def hset(
 def current(prefix: str, resource: str, *, remote: bool) -> Operation[int | None]:
     """Read the highest token known for a lock's name."""
     own = names(prefix, resource)
-    return Operation(
-        CURRENT, (own.fence, own.lock), ("remote" if remote else "lock",), _maybe_int
-    )
+    return Operation(CURRENT, (own.fence, own.lock), ("remote" if remote else "lock",), _maybe_int)
 
 
 def _judgement(reply: Reply) -> Judgement:

@@ -218,11 +218,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
                     break
             yield Unlisten(channel, alarm)
         if isinstance(outcome, Grant) and claimant.replication is not None:
-            wanted = claimant.replication.replicas
-            if answer.replicas < wanted:
-                raise ReplicationError(
-                    claimant.names.name, wanted=wanted, confirmed=answer.replicas
-                )
+            _check_replicas(claimant.names.name, claimant.replication.replicas, answer.replicas)
     except GeneratorExit:
         raise
     except StoreError as error:
@@ -241,6 +237,11 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
     if resent and isinstance(outcome, Refusal):
         yield from _withdraw_quietly(claimant)
     return outcome
+
+
+def _check_replicas(name: str, wanted: int, confirmed: int) -> None:
+    if confirmed < wanted:
+        raise ReplicationError(name, wanted=wanted, confirmed=confirmed)
 
 
 def withdraw_operation(claimant: Claimant) -> Operation[bool]:
@@ -366,9 +367,7 @@ def advance(names: Names, at_least: int, retention_ms: int) -> Flow[int]:
     Returns the highest token known afterwards.
     """
     return (
-        yield from perform(
-            Operation(ADVANCE, (names.fence,), (at_least, retention_ms), _first_int)
-        )
+        yield from perform(Operation(ADVANCE, (names.fence,), (at_least, retention_ms), _first_int))
     )
 
 

@@ -5,8 +5,8 @@ An `Operation` is one round trip: a script, its keys, its arguments, and how to 
 reads no clock and opens no socket, so a test drives it by hand::
 
     flow = release(grant)
-    step = next(flow)                      # an Operation
-    flow.send(Answer([1]))                 # raises StopIteration with the result
+    step = next(flow)  # an Operation
+    flow.send(Answer([1]))  # raises StopIteration with the result
 
 A driver performs each step and sends the result back in, or throws the error *into* the flow, so
 that the flow can tidy up. A step thrown at may be answered by further steps. Whatever a flow still
@@ -166,6 +166,6 @@ def trace(operation: Operation[Any]) -> Flow[Answer]:
 
 
 def perform(operation: Operation[T]) -> Flow[T]:
-    """Perform an operation and return its outcome: ``outcome = yield from perform(op)``."""
+    """Perform an operation and return its outcome, by ``yield from``."""
     answer: Answer = yield operation
     return operation.parse(answer.reply)

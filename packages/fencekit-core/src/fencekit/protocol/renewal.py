@@ -13,7 +13,7 @@ from typing import Protocol
 
 from fencekit.protocol.operation import Operation
 
-__all__ = ["Due", "Renewal", "Renewable", "margin"]
+__all__ = ["Due", "Renewable", "Renewal", "margin"]
 
 _RENEWALS_PER_LEASE = 3
 
@@ -30,7 +30,9 @@ def margin(lease: float) -> float:
 class Renewable(Protocol):
     """What a keeper keeps: something whose lease can be confirmed or lost."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What to call it in a warning."""
 
     def renew_operation(self) -> Operation[int | None]:
         """The command that extends the lease; None as outcome means that it is lost."""

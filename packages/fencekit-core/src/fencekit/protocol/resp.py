@@ -142,5 +142,3 @@ class Decoder:
             item, at = found
             items.append(item)
         return items, at
-
-

@@ -34,7 +34,9 @@ class FenceToken(int):
     resource: str
     record: TokenRecord
 
-    def __new__(cls, value: int, *, resource: str, record: TokenRecord = "lock") -> FenceToken:
+    def __new__(  # noqa: PYI034 - Self needs Python 3.11, and nobody subclasses a token
+        cls, value: int, *, resource: str, record: TokenRecord = "lock"
+    ) -> FenceToken:
         """Make a token of a number.
 
         Raises:
