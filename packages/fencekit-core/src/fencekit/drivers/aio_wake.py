@@ -96,6 +96,8 @@ class AsyncWakeHub(asyncio.Protocol):
             except BaseException:
                 self.leave(waiter, None, failed=True)
                 raise
+        # Who joins looks once more by itself; only what comes after that is a wake.
+        waiter.pending = False
         return waiter
 
     def leave(self, waiter: AsyncWaiter, alarm: float | None, *, failed: bool) -> None:
@@ -144,6 +146,9 @@ class AsyncWakeHub(asyncio.Protocol):
             self._connecting = None
             raise
         self._connecting = None
+        if self._closed:
+            writer.transport.abort()
+            return
         self._decoder = new_decoder()
         self._writer, self._transport = writer, writer.transport
         self._pause = RECONNECT_FIRST

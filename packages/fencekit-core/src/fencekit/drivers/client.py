@@ -88,6 +88,8 @@ class Client:
         """Make a connection of the library's, not yet connected."""
         settings = dict(self.settings)
         settings["socket_timeout"] = timeout or self.timeout
+        if timeout is not None:
+            settings["socket_connect_timeout"] = min(settings["socket_connect_timeout"], timeout)
         if address is not None:
             settings["host"], settings["port"] = address
         return self.connection_class(**settings)

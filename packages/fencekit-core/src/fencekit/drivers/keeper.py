@@ -23,6 +23,7 @@ _log = logging.getLogger("fencekit.keeper")
 
 # A renewal that is not answered within this is tried again on a fresh connection, seconds.
 TIMEOUT = 1.0
+_SHORTEST_WAIT = 0.02
 # The thread ends when there has been nothing to keep for this long, seconds.
 _LINGER = 10.0
 
@@ -86,6 +87,7 @@ class LeaseKeeper:
 
     def __init__(self, driver: SyncDriver) -> None:
         self._driver = driver
+        self._timeout = driver.client.timeout
         self._courier: SyncDriver | None = None
         self._queue: list[tuple[float, int, Kept]] = []
         self._order = itertools.count()
@@ -164,26 +166,39 @@ class LeaseKeeper:
         for kept in due:
             todo = kept.schedule.due(now)
             if todo.lost:
-                kept.dropped = True
-                kept.renewable.lose()
+                self._lose(kept)
             elif todo.renew:
                 kept.note_lateness(now)
                 renewing.append(kept)
-        if renewing:
-            self._renew(renewing)
-        with self._changed:
-            now = time.monotonic()
-            for kept in due:
-                if not kept.dropped:
-                    self._push(kept, kept.schedule.due(now).look_at)
+        try:
+            if renewing:
+                self._renew(renewing)
+        finally:
+            with self._changed:
+                now = time.monotonic()
+                for kept in due:
+                    if not kept.dropped:
+                        self._push(kept, kept.schedule.due(now).look_at)
+
+    def _lose(self, kept: Kept) -> None:
+        kept.dropped = True
+        try:
+            kept.renewable.lose()
+        except Exception:  # noqa: BLE001 - one holder's trouble is not another's
+            _log.exception("telling the holder of %r that it is lost", kept.renewable.name)
 
     def _renew(self, renewing: list[Kept]) -> None:
         if self._courier is None:
-            client = self._driver.client
-            short = replace(client, timeout=min(client.timeout, TIMEOUT), share=1)
-            self._courier = type(self._driver)(short)
+            self._courier = type(self._driver)(replace(self._driver.client, share=1))
         operations = [kept.renewable.renew_operation() for kept in renewing]
-        outcomes = self._courier.try_many(operations)
+        outcomes = self._courier.try_many(operations, timeout=self._time_to_wait(renewing))
         for kept, operation, outcome in zip(renewing, operations, outcomes, strict=True):
             left = operation.parse(outcome.reply) if isinstance(outcome, Answer) else None
             settle(kept, outcome, left)
+
+    def _time_to_wait(self, renewing: list[Kept]) -> float:
+        """How long to wait for an answer, seconds: no longer than until some lease is lost."""
+        with self._changed:
+            others = [kept for _, _, kept in self._queue if not kept.dropped]
+        first = min(kept.schedule.lost_at for kept in (*renewing, *others))
+        return min(max(first - time.monotonic(), _SHORTEST_WAIT), TIMEOUT, self._timeout)

@@ -101,6 +101,7 @@ class Lane(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self._flushing = False
         self._retired = False
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._decoder = new_decoder()
         self._replies: list[Reply] = []
@@ -131,6 +132,7 @@ class Lane(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -155,7 +157,10 @@ class Lane(asyncio.Protocol):
             self._replies = []
             self._error = None
             self._writer, self._transport = writer, writer.transport
-            self._flush()
+            if self._closed:
+                writer.transport.abort()
+            else:
+                self._flush()
 
     def _fail_queue(self, lost: WireLost) -> None:
         queue, self._queue = self._queue, []

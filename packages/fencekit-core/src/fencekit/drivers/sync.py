@@ -107,9 +107,17 @@ class SyncDriver:
                 answers.append(error)
         return answers
 
-    def try_many(self, operations: Sequence[Operation[Any]]) -> list[Answer | FenceKitError | None]:
-        """Send operations once, in one pipeline for each node; None where no answer came."""
-        return self._pipelines([self._delivery(operation) for operation in operations])
+    def try_many(
+        self, operations: Sequence[Operation[Any]], *, timeout: float
+    ) -> list[Answer | FenceKitError | None]:
+        """Send operations once, in one pipeline for each node; None where no answer came.
+
+        Args:
+            operations: what to send.
+            timeout: how long each connection and each answer may take, seconds.
+        """
+        deliveries = [self._delivery(operation) for operation in operations]
+        return self._pipelines(deliveries, timeout)
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end; an error of a step is thrown into the flow.
@@ -225,7 +233,9 @@ class SyncDriver:
             else:
                 pool.give(wire)
 
-    def _pipelines(self, deliveries: list[Delivery]) -> list[Answer | FenceKitError | None]:
+    def _pipelines(
+        self, deliveries: list[Delivery], timeout: float | None = None
+    ) -> list[Answer | FenceKitError | None]:
         """Send one copy of each, and another where the server asked for it at once."""
         answers: dict[Delivery, Answer | FenceKitError] = {}
         waiting = deliveries
@@ -238,7 +248,7 @@ class SyncDriver:
                     answers[delivery] = error
             waiting = []
             for node, group in groups.items():
-                waiting += self._pipeline(node, group, answers)
+                waiting += self._pipeline(node, group, answers, timeout)
             if not waiting:
                 break
         return [answers.get(delivery) for delivery in deliveries]
@@ -248,12 +258,13 @@ class SyncDriver:
         node: Address | None,
         group: list[Delivery],
         answers: dict[Delivery, Answer | FenceKitError],
+        timeout: float | None,
     ) -> list[Delivery]:
         """Send one copy of each on one connection; returns those to be sent again at once."""
         pool = self._pool(node)
         again: list[Delivery] = []
         try:
-            wire = pool.take()
+            wire = pool.take(timeout)
         except WireLost:
             self._mistrust_slots()
             return again

@@ -84,6 +84,8 @@ class WakeHub:
                 self._send("SUBSCRIBE", channel)
             if not state.confirmed:
                 self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+            # Who joins looks once more by itself; only what comes after that is a wake.
+            waiter.pending = False
         return waiter
 
     def leave(self, waiter: Waiter, alarm: float | None, *, failed: bool) -> None:

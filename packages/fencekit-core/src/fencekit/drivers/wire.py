@@ -110,6 +110,11 @@ class Wire:
             self.close()
             raise WireLost(error, sent=True) from error
 
+    def limit(self, timeout: float) -> None:
+        """Set how long each answer may take, seconds."""
+        self.timeout = timeout
+        self._socket.settimeout(timeout)
+
     @contextmanager
     def patient(self, extra: float) -> Iterator[None]:
         """Allow some seconds more for a reply: the server was asked to wait."""
@@ -161,8 +166,12 @@ class WirePool:
         self._made = 0
         self._waiting = 0
 
-    def take(self) -> Wire:
+    def take(self, timeout: float | None = None) -> Wire:
         """Take an idle connection, make one, or wait for one.
+
+        Args:
+            timeout: how long connecting and each answer may take, seconds; the client's own time
+                unless given.
 
         Raises:
             WireLost: the connection could not be made.
@@ -172,10 +181,12 @@ class WirePool:
             if wire is None:
                 break
             if wire.fresh:
+                if timeout is not None:
+                    wire.limit(timeout)
                 return wire
             self.drop(wire)
         try:
-            return Wire(self._client, self._client.timeout, self._address)
+            return Wire(self._client, timeout or self._client.timeout, self._address)
         except BaseException:
             self._freed()
             raise
