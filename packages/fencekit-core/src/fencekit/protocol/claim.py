@@ -125,11 +125,23 @@ class Begun:
         outcome: BEGUN or RECLAIMED.
         token: the fencing token minted for it.
         number: which attempt at its key it is, counted from 1.
+        lease_ms: its lease, milliseconds: the terms', or the one it was last renewed with.
+        confirmed_at: monotonic seconds of the send that was confirmed last.
         deadline: monotonic seconds until which nobody else can have begun.
         resent: the begin was sent more than once, so a copy may still arrive.
     """
 
-    __slots__ = ("attempt", "deadline", "number", "outcome", "resent", "terms", "token")
+    __slots__ = (
+        "attempt",
+        "confirmed_at",
+        "deadline",
+        "lease_ms",
+        "number",
+        "outcome",
+        "resent",
+        "terms",
+        "token",
+    )
 
     def __init__(
         self,
@@ -139,7 +151,7 @@ class Begun:
         *,
         token: FenceToken,
         number: int,
-        deadline: float,
+        sent_at: float,
         resent: bool,
     ) -> None:
         self.terms = terms
@@ -147,8 +159,16 @@ class Begun:
         self.outcome = outcome
         self.token = token
         self.number = number
-        self.deadline = deadline
+        self.lease_ms = terms.lease_ms
+        self.confirmed_at = sent_at
+        self.deadline = sent_at + terms.lease_ms / 1000
         self.resent = resent
+
+    def renewed(self, sent_at: float, lease_ms: int) -> None:
+        """Take note of a renewal that was confirmed."""
+        self.lease_ms = lease_ms
+        self.confirmed_at = sent_at
+        self.deadline = max(self.deadline, sent_at + lease_ms / 1000)
 
     def kept_ms(self, ttl_ms: int | None = None) -> int:
         """How long the record must live after the attempt has ended, milliseconds."""

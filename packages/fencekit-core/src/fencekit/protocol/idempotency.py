@@ -196,7 +196,7 @@ def read_begin(terms: Terms, attempt: str, answer: Answer) -> Begun | Standing |
             BeginOutcome.BEGUN if code == b"begun" else BeginOutcome.RECLAIMED,
             token=FenceToken._minted(int(reply[1]), terms.names.name, "claim"),  # noqa: SLF001
             number=int(reply[2]),
-            deadline=answer.sent_at + terms.lease_ms / 1000,
+            sent_at=answer.sent_at,
             resent=answer.sends > 1,
         )
     if code == b"done":
@@ -329,7 +329,7 @@ def release(begun: Begun, *, ttl_ms: int | None = None) -> Operation[Lost]:
 def renew_operation(begun: Begun, lease_ms: int | None = None) -> Operation[int | None]:
     """Extend a lease from now on; the outcome is the milliseconds left, None if it is lost."""
     terms = begun.terms
-    lease_ms = terms.lease_ms if lease_ms is None else lease_ms
+    lease_ms = begun.lease_ms if lease_ms is None else lease_ms
     return Operation(
         RENEW,
         (terms.names.idem,),
@@ -348,10 +348,10 @@ def renew(begun: Begun, lease_ms: int | None = None) -> Flow[Lost]:
         StoreRefused: the server answered with an error; the lease is as it was.
         OutcomeUnknown: no answer; the lease is as it was or longer.
     """
-    lease_ms = begun.terms.lease_ms if lease_ms is None else lease_ms
+    lease_ms = begun.lease_ms if lease_ms is None else lease_ms
     answer = yield from trace(renew_operation(begun, lease_ms))
     if answer.reply[0] == 1:
-        begun.deadline = max(begun.deadline, answer.sent_at + lease_ms / 1000)
+        begun.renewed(answer.sent_at, lease_ms)
         return None
     return _why(answer.reply)
 
