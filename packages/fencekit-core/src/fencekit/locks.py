@@ -18,180 +18,25 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import milliseconds, seconds_to_wait
-from fencekit.errors import FenceKitError, LockNotAcquired, LockNotOwned
-from fencekit.handles import AsyncLockHandle, BaseHandle, LockHandle
-from fencekit.hooks import (
-    FenceKitHooks,
-    LockAcquired,
-    LockFailed,
-    LockLost,
-    LockReleased,
-    LockWaited,
-)
-from fencekit.keys import DEFAULT_PREFIX, check_owner_id, check_prefix, names
+from fencekit.errors import FenceKitError, LockNotAcquired
+from fencekit.handles import AsyncLockHandle, LockHandle
+from fencekit.hooks import FenceKitHooks
+from fencekit.keys import DEFAULT_PREFIX, check_owner_id, names
+from fencekit.lock_base import LockBase, check_max_hold
 from fencekit.owners import current_owner_id, current_task_owner_id
 from fencekit.protocol import lock as protocol
-from fencekit.protocol.lock import Claimant, Grant, LockInfo, Refusal, Verdict
-from fencekit.protocol.operation import Flow, Replication
-from fencekit.protocol.renewal import Renewal
-from fencekit.protocol.token import check_token_value
+from fencekit.protocol.lock import LockInfo, Refusal, Verdict
 
 __all__ = ["AsyncDistributedLock", "DistributedLock"]
 
-H = TypeVar("H", bound=BaseHandle)
 
-
-class _Lock(Generic[H]):
-    """What both colours of lock check, ask for, and make of the answers."""
-
-    def __init__(
-        self,
-        *,
-        prefix: str,
-        fence_retention: timedelta,
-        min_replicas: int,
-        replica_timeout: timedelta,
-        hooks: FenceKitHooks | None,
-    ) -> None:
-        self.prefix = check_prefix(prefix)
-        self._retention_ms = milliseconds(fence_retention, "fence_retention")
-        self._hooks = hooks
-        if not isinstance(min_replicas, int) or isinstance(min_replicas, bool):
-            msg = f"min_replicas must be an int, not {type(min_replicas).__name__}"
-            raise TypeError(msg)
-        if min_replicas < 0:
-            msg = f"min_replicas must not be negative, and is {min_replicas}"
-            raise ValueError(msg)
-        timeout_ms = milliseconds(replica_timeout, "replica_timeout")
-        self._replication = Replication(min_replicas, timeout_ms) if min_replicas else None
-
-    def lock_key(self, resource: str) -> str:
-        """The Redis key of a lock.
-
-        Raises:
-            TypeError, ValueError: the resource cannot be a name.
-        """
-        return names(self.prefix, resource).lock
-
-    def _claimant(self, resource: str, ttl: timedelta, owner_id: str) -> Claimant:
-        return Claimant(
-            names(self.prefix, resource),
-            owner_id,
-            protocol.new_attempt(),
-            milliseconds(ttl, "ttl"),
-            self._retention_ms,
-            self._replication,
-        )
-
-    def _tell_acquired(
-        self, claimant: Claimant, outcome: Grant | Refusal, started: float, *, waited: bool
-    ) -> None:
-        hooks = self._hooks
-        if hooks is None:
-            return
-        waited_ms = (time.monotonic() - started) * 1000
-        resource, granted = claimant.names.name, isinstance(outcome, Grant)
-        if waited and hooks.on_waited is not None:
-            hooks.fire(
-                hooks.on_waited,
-                LockWaited(resource=resource, waited_ms=waited_ms, acquired=granted),
-            )
-        if isinstance(outcome, Grant):
-            if hooks.on_acquired is not None:
-                hooks.fire(
-                    hooks.on_acquired,
-                    LockAcquired(
-                        resource=resource,
-                        token=int(outcome.token),
-                        owner_id=claimant.owner_id,
-                        waited_ms=waited_ms,
-                    ),
-                )
-        elif hooks.on_failed is not None:
-            hooks.fire(
-                hooks.on_failed,
-                LockFailed(
-                    resource=resource,
-                    owner_id=claimant.owner_id,
-                    waited_ms=waited_ms,
-                    holder=outcome.holder,
-                ),
-            )
-
-    def _report_lost(self, handle: BaseHandle) -> None:
-        hooks = self._hooks
-        if hooks is not None and hooks.on_lost is not None:
-            hooks.fire(
-                hooks.on_lost,
-                LockLost(resource=handle.resource, token=int(handle.token), held_ms=handle.held_ms),
-            )
-
-    def _schedule(
-        self, grant: Grant, *, renew: bool, max_hold: timedelta | None, watched: bool
-    ) -> Renewal | None:
-        """When the keeper looks after a lease; None when there is nothing to look after."""
-        reported = self._hooks is not None and self._hooks.on_lost is not None
-        if not (renew or watched or reported):
-            return None
-        lease = grant.claimant.ttl_ms / 1000
-        hold_until = None
-        if max_hold is not None:
-            hold_until = grant.deadline - lease + max_hold.total_seconds()
-        return Renewal(lease, grant.deadline, renews=renew, hold_until=hold_until)
-
-    def _settle_release(self, handle: H, verdict: Verdict) -> None:
-        first = handle.verdict is None
-        handle.verdict = verdict
-        hooks = self._hooks
-        lost = verdict is Verdict.LOST
-        if first and hooks is not None and hooks.on_released is not None:
-            hooks.fire(
-                hooks.on_released,
-                LockReleased(
-                    resource=handle.resource,
-                    token=int(handle.token),
-                    held_ms=handle.held_ms,
-                    verdict="lost" if lost else "released",
-                ),
-            )
-        if lost:
-            raise LockNotOwned(handle.resource, token=handle.token)
-
-    def _settle_extend(self, handle: H, lease_ms: int, *, extended: bool) -> None:
-        if not extended:
-            handle.lose()
-            raise LockNotOwned(handle.resource, token=handle.token)
-        handle.extended(lease_ms)
-        if handle.kept is not None:
-            schedule = handle.kept.schedule
-            schedule.lease = lease_ms / 1000
-            schedule.confirm(handle.confirmed_at)
-
-    def _check_handle(self, handle: object, kind: type[H]) -> None:
-        if not isinstance(handle, kind):
-            msg = f"expected a {kind.__name__}, not {type(handle).__name__}"
-            raise TypeError(msg)
-
-    def _advance(self, resource: str, at_least: int) -> Flow[int]:
-        return protocol.advance(
-            names(self.prefix, resource),
-            check_token_value(at_least, "at_least"),
-            self._retention_ms,
-        )
-
-
-def _check_max_hold(max_hold: timedelta | None) -> None:
-    if max_hold is not None:
-        milliseconds(max_hold, "max_hold")
-
-
-class DistributedLock(_Lock[LockHandle]):
+class DistributedLock(LockBase[LockHandle]):
     """A lock between processes and hosts, with a fencing token for each grant.
 
     One object serves any number of resources, threads and prefork children.
@@ -264,7 +109,7 @@ class DistributedLock(_Lock[LockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        _check_max_hold(max_hold)
+        check_max_hold(max_hold)
         owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
@@ -427,7 +272,7 @@ class DistributedLock(_Lock[LockHandle]):
         return self._driver.run(self._advance(resource, at_least))
 
 
-class AsyncDistributedLock(_Lock[AsyncLockHandle]):
+class AsyncDistributedLock(LockBase[AsyncLockHandle]):
     """The async twin of `DistributedLock`: same methods, same arguments, same meanings."""
 
     def __init__(
@@ -485,7 +330,7 @@ class AsyncDistributedLock(_Lock[AsyncLockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        _check_max_hold(max_hold)
+        check_max_hold(max_hold)
         owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)

@@ -14,7 +14,7 @@ from fencekit.protocol.operation import Answer, Operation
 from fencekit.protocol.renewal import Renewable, Renewal
 
 if TYPE_CHECKING:
-    from fencekit.drivers.aio import LoopState
+    from fencekit.drivers.loop_state import LoopState
 
 __all__ = ["AsyncLeaseKeeper"]
 
@@ -53,11 +53,17 @@ class AsyncLeaseKeeper:
             self._timer = None
 
     def _push(self, kept: Kept, look_at: float) -> None:
-        heapq.heappush(self._queue, (look_at, next(self._order), kept))
+        """Queue a lease for its next look, in place of the look it was queued for before.
+
+        Were both to count, each renewal would leave one look more than it found, and renewals
+        would multiply until the loop does nothing else.
+        """
+        kept.turn = next(self._order)
+        heapq.heappush(self._queue, (look_at, kept.turn, kept))
 
     def _wind(self) -> None:
         """Set the timer to the next lease that is due."""
-        while self._queue and self._queue[0][2].dropped:
+        while self._queue and not self._counts(*self._queue[0][1:]):
             heapq.heappop(self._queue)
         if self._timer is not None:
             if self._queue and self._timer.when() <= self._queue[0][0]:
@@ -67,12 +73,15 @@ class AsyncLeaseKeeper:
         if self._queue:
             self._timer = self._loop.call_at(self._queue[0][0], self._ring)
 
+    def _counts(self, turn: int, kept: Kept) -> bool:
+        return turn == kept.turn and not kept.dropped
+
     def _ring(self) -> None:
         self._timer = None
         now = self._loop.time()
         while self._queue and self._queue[0][0] <= now:
-            kept = heapq.heappop(self._queue)[2]
-            if not kept.dropped:
+            _, turn, kept = heapq.heappop(self._queue)
+            if self._counts(turn, kept):
                 try:
                     self._look_after(kept, now)
                 except Exception:  # noqa: BLE001 - one error never kills the keeper

@@ -23,7 +23,7 @@ from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import ErrorReply, ProtocolError, pack
 
 if TYPE_CHECKING:
-    from fencekit.drivers.aio import LoopState
+    from fencekit.drivers.loop_state import LoopState
 
 __all__ = ["AsyncWaiter", "AsyncWakeHub"]
 

@@ -35,15 +35,17 @@ class Kept:
         renewable: what is renewed.
         schedule: when.
         dropped: it was let go; whatever still arrives for it is nobody's.
+        turn: the one place in the async keeper's queue that counts.
         warned: its lateness was reported.
     """
 
-    __slots__ = ("dropped", "renewable", "schedule", "warned")
+    __slots__ = ("dropped", "renewable", "schedule", "turn", "warned")
 
     def __init__(self, renewable: Renewable, schedule: Renewal) -> None:
         self.renewable = renewable
         self.schedule = schedule
         self.dropped = False
+        self.turn = 0
         self.warned = False
 
     def note_lateness(self, now: float) -> None:

@@ -18,7 +18,7 @@ from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import ProtocolError, pack
 
 if TYPE_CHECKING:
-    from fencekit.drivers.aio import Parcel
+    from fencekit.drivers.loop_state import Parcel
 
 __all__ = ["Lane", "Load", "Question", "take_over"]
 

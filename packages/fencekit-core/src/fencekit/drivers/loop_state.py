@@ -1,0 +1,311 @@
+"""What the async driver has on one event loop: parcels under way, lanes, a hub and a keeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fencekit.drivers.aio_keeper import AsyncLeaseKeeper
+from fencekit.drivers.aio_wake import AsyncWaiter, AsyncWakeHub
+from fencekit.drivers.client import Address
+from fencekit.drivers.cluster import SlotTable
+from fencekit.drivers.delivery import Delivery, WireLost
+from fencekit.drivers.keeper import TIMEOUT as KEEPER_TIMEOUT
+from fencekit.drivers.lane import Lane, Question
+from fencekit.errors import FenceKitError, StoreUnavailable
+from fencekit.protocol.operation import (
+    Answer,
+    AwaitWake,
+    Flow,
+    Listen,
+    Now,
+    Operation,
+    Reply,
+    Sleep,
+    Step,
+    Unlisten,
+)
+from fencekit.protocol.resp import ErrorReply
+
+if TYPE_CHECKING:
+    from fencekit.drivers.aio import AsyncDriver
+
+__all__ = ["LoopState", "Parcel"]
+
+# Connections for operations that wait for replicas: WAIT holds up what is behind it.
+_REPLICATED_LANES = 8
+# How long a tidying step may still take when its loop is shutting down, seconds.
+_LAST_CHANCE = 1.0
+
+
+class Parcel:
+    """One operation under way, and the future that its caller awaits."""
+
+    __slots__ = ("_once", "_state", "due", "future", "load")
+
+    def __init__(
+        self,
+        state: LoopState,
+        load: Delivery | Question,
+        future: asyncio.Future[Any],
+        *,
+        once: bool = False,
+    ) -> None:
+        self._state = state
+        self._once = once
+        self.load = load
+        self.future = future
+        self.due = 0.0
+
+    def answered(self, replies: list[Reply]) -> None:
+        """Replies have come."""
+        load = self.load
+        if isinstance(load, Question):
+            self._done(replies[0])
+            return
+        try:
+            outcome = load.answered(replies, self._state.loop.time())
+        except FenceKitError as error:
+            self._failed(error)
+            return
+        if load.reconnect:
+            load.reconnect = False
+            self._state.reconnect()
+        if isinstance(outcome, Answer):
+            self._done(outcome)
+        else:
+            self._again(outcome)
+
+    def lost(self, lost: WireLost) -> None:
+        """The connection broke, or was never made."""
+        self._state.mistrust_slots()
+        load = self.load
+        if self._once or isinstance(load, Question):
+            self._failed(StoreUnavailable(f"no answer ({lost})"))
+            return
+        try:
+            self._again(load.lost(lost, self._state.loop.time()))
+        except FenceKitError as error:
+            self._failed(error)
+
+    def _again(self, pause: float) -> None:
+        loop = self._state.loop
+        if loop.is_closed():
+            return
+        if pause:
+            loop.call_later(pause, self._state.dispatch, self)
+        else:
+            self._state.dispatch(self)
+
+    def _done(self, result: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _failed(self, error: FenceKitError) -> None:
+        # Where the caller has gone, nobody is left to tell.
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class LoopState:
+    """What a driver has on one event loop: its lanes, its hub, its keeper."""
+
+    def __init__(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+        self.client = driver.client
+        self.loop = loop
+        self.hub = AsyncWakeHub(self)
+        self.keeper = AsyncLeaseKeeper(self)
+        self._driver = driver
+        self._lanes: dict[tuple[str, Address | None], Lane] = {}
+        self._slots = SlotTable(driver.client) if driver.is_cluster else None
+        self._background: set[asyncio.Task[None]] = set()
+        # A loop that ends closes its async generators: this one closes our connections.
+        self._closer = self._close_with_loop()
+        with suppress(StopIteration):
+            self._closer.asend(None).send(None)
+
+    def submit(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
+        """Send an operation; the future is settled whoever still waits for it."""
+        future: asyncio.Future[Answer] = self.loop.create_future()
+        delivery = Delivery(operation, self.loop.time(), fails_over=self.client.kind != "single")
+        self.dispatch(Parcel(self, delivery, future))
+        return future
+
+    def submit_once(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
+        """Send an operation on the keeper's lane, and no further copy when it breaks."""
+        future: asyncio.Future[Answer] = self.loop.create_future()
+        delivery = Delivery(operation, self.loop.time())
+        self.dispatch(Parcel(self, delivery, future, once=True), "keeper")
+        return future
+
+    def dispatch(self, parcel: Parcel, purpose: str = "") -> None:
+        """Put a parcel on the lane to where its key lives."""
+        load = parcel.load
+        if not isinstance(load, Delivery):
+            msg = "a question goes to a lane by itself"
+            raise TypeError(msg)
+        if load.operation.replication is not None:
+            purpose = self._replicated_lane(load)
+        address: Address | None = None
+        if self._slots is not None:
+            key = load.operation.keys[0]
+            if load.node is not None:
+                address = load.node
+                if not load.asking:
+                    self._slots.moved(key, load.node)
+            else:
+                try:
+                    if self._slots.question(key) is not None:
+                        self._spawn(self._route(parcel, purpose))
+                        return
+                except FenceKitError as error:
+                    parcel.future.set_exception(error)
+                    return
+                address = self._slots.node(key)
+        self._lane(purpose, address).submit(parcel)
+
+    async def perform(self, step: Step, listening: dict[str, AsyncWaiter]) -> Any:
+        """Perform a step that is no operation."""
+        if isinstance(step, Now):
+            return self.loop.time()
+        if isinstance(step, AwaitWake):
+            return await self.hub.wait(listening[step.channel], step.seconds, step.alarm)
+        if isinstance(step, Listen):
+            listening[step.channel] = await self.hub.join(step.channel)
+            return None
+        if isinstance(step, Unlisten):
+            self.hub.leave(listening.pop(step.channel), step.alarm, failed=False)
+            return None
+        if isinstance(step, Sleep):
+            await asyncio.sleep(step.seconds)
+            return None
+        msg = f"not a step: {step!r}"
+        raise TypeError(msg)
+
+    def finish(self, flow: Flow[Any], cancelled: asyncio.CancelledError) -> None:
+        """Let a cancelled flow tidy up in the background, its first command sent here and now."""
+        try:
+            step = flow.throw(cancelled)
+        except (StopIteration, asyncio.CancelledError):
+            return
+        if isinstance(step, Operation):
+            self._spawn(self._finish(flow, self.submit(step)))
+        else:
+            flow.close()
+
+    async def _finish(self, flow: Flow[Any], future: asyncio.Future[Answer]) -> None:
+        while True:
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:  # the loop is shutting down
+                await asyncio.wait([future], timeout=_LAST_CHANCE)
+            try:
+                step = flow.send(future.result()) if future.done() else flow.throw(TimeoutError())
+            except (StopIteration, asyncio.CancelledError, TimeoutError):
+                return
+            except FenceKitError as error:
+                try:
+                    step = flow.throw(error)
+                except (StopIteration, asyncio.CancelledError, FenceKitError):
+                    return
+            if not isinstance(step, Operation):
+                flow.close()
+                return
+            future = self.submit(step)
+
+    async def ask(self, address: Address | None, *command: str) -> Reply:
+        """Send one plain command on the ordinary lane.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        if address is None and self._slots is not None:
+            address = self._slots.any_node()
+        future: asyncio.Future[Reply] = self.loop.create_future()
+        self._lane("", address).submit(Parcel(self, Question(*command), future))
+        return await future
+
+    def mistrust_slots(self) -> None:
+        """A node could not be reached."""
+        if self._slots is not None:
+            self._slots.stale()
+
+    def reconnect(self) -> None:
+        """The server we talk to is not the one to talk to any more."""
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            lane.retire()
+
+    def any_node(self) -> Address | None:
+        """A node to listen on: publishing reaches every node of a cluster."""
+        return None if self._slots is None else self._slots.any_node()
+
+    async def settle(self) -> None:
+        """Wait for what is being tidied up in the background."""
+        while self._background:
+            await asyncio.wait(set(self._background))
+
+    def close(self) -> None:
+        """Close the connections and forget the loop."""
+        self._driver.forget(self)
+        self.keeper.close()
+        self.hub.close()
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
+
+    async def _route(self, parcel: Parcel, purpose: str) -> None:
+        """Ask for the slot table, then dispatch."""
+        slots, load = self._slots, parcel.load
+        if slots is None or not isinstance(load, Delivery):
+            return
+        try:
+            while (question := slots.question(load.operation.keys[0])) is not None:
+                try:
+                    reply = await self.ask(question, "CLUSTER", "SLOTS")
+                except StoreUnavailable:
+                    reply = None
+                slots.answer(question, None if isinstance(reply, ErrorReply) else reply)
+        except FenceKitError as error:
+            if not parcel.future.done():
+                parcel.future.set_exception(error)
+            return
+        self.dispatch(parcel, purpose)
+
+    def _lane(self, purpose: str, address: Address | None) -> Lane:
+        lane = self._lanes.get((purpose, address))
+        if lane is None:
+            timeout = self.client.timeout
+            if purpose == "keeper":
+                timeout = min(timeout, KEEPER_TIMEOUT)
+            lane = self._lanes[purpose, address] = Lane(self.loop, self.client, timeout, address)
+        return lane
+
+    def _replicated_lane(self, load: Delivery) -> str:
+        """The least busy of the lanes that WAIT may hold up."""
+        address = load.node
+        if address is None and self._slots is not None:
+            key = load.operation.keys[0]
+            address = self._slots.node(key) if self._slots.question(key) is None else None
+        best, least = "wait-0", -1
+        for index in range(_REPLICATED_LANES):
+            lane = self._lanes.get((f"wait-{index}", address))
+            busy = 0 if lane is None else lane.busy
+            if least < 0 or busy < least:
+                best, least = f"wait-{index}", busy
+            if busy == 0:
+                break
+        return best
+
+    def _spawn(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _close_with_loop(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.close()
