@@ -209,26 +209,32 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
                     alarm = claimant.ttl_ms / 1000
                     break
                 alarm = _alarm(outcome)
-                left = deadline - (yield Now())
-                if left <= 0:
+                asked = yield Now()
+                if asked >= deadline:
                     break
                 loose = resent
-                yield AwaitWake(channel, left, alarm)
-                if (yield Now()) >= deadline:
+                woken = yield AwaitWake(channel, deadline - asked, alarm)
+                now = yield Now()
+                # Woken at the last moment, it still tries: the wake was for nobody else.
+                if now >= deadline and not woken:
+                    # For the next waiter: the lease it is left with began when we asked.
+                    alarm = max(alarm - (now - asked), 0.0)
                     break
             yield Unlisten(channel, alarm)
         if isinstance(outcome, Grant) and claimant.replication is not None:
             _check_replicas(claimant.names.name, claimant.replication.replicas, answer.replicas)
     except GeneratorExit:
         raise
-    except StoreError as error:
-        # An error reply is an answer to its copy; only what left beside it can still arrive.
-        answered = 1 if isinstance(error, StoreRefused) else 0
-        if not (resent or error.sends > answered):
+    except FenceKitError as error:
+        if not (resent or _left_something(error)):
             raise
-        if (yield from _withdraw_quietly(claimant)) and isinstance(error, OutcomeUnknown):
+        withdrawn = yield from _withdraw_quietly(claimant)
+        if withdrawn and isinstance(error, OutcomeUnknown):
             msg = f"{error}; the attempt was withdrawn, and nothing is held"
             raise StoreUnavailable(msg) from error
+        if not withdrawn and not isinstance(error, OutcomeUnknown):
+            msg = f"{error}; but the withdraw was not answered, and the lock may be held"
+            raise OutcomeUnknown(msg) from error
         raise
     except BaseException:
         if loose:
@@ -237,6 +243,14 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
     if resent and isinstance(outcome, Refusal):
         yield from _withdraw_quietly(claimant)
     return outcome
+
+
+def _left_something(error: FenceKitError) -> bool:
+    """Whether something may have been carried out, or still be, before this error."""
+    if isinstance(error, StoreError):
+        # An error reply is an answer to its copy; only what left beside it can still arrive.
+        return error.sends > (1 if isinstance(error, StoreRefused) else 0)
+    return True
 
 
 def _check_replicas(name: str, wanted: int, confirmed: int) -> None:
@@ -349,16 +363,16 @@ def force_release(names: Names, retention_ms: int) -> Flow[bool]:
     info = yield from inspect(names)
     if info is None or info.token is None:
         return False
-    return (
-        yield from perform(
-            Operation(
-                FORCE,
-                (names.lock, names.fence),
-                (info.token.real, retention_ms, names.wake),
-                _is_one,
-            )
+    answer = yield from trace(
+        Operation(
+            FORCE,
+            (names.lock, names.fence),
+            (info.token.real, retention_ms, names.wake),
+            _is_one,
         )
     )
+    # An earlier copy may have done it.
+    return bool(answer.reply[0] == 1 or answer.sends > 1)
 
 
 def advance(names: Names, at_least: int, retention_ms: int) -> Flow[int]:
