@@ -129,7 +129,12 @@ class DistributedLock(LockBase[LockHandle]):
         )
         handle = LockHandle(self, outcome, on_lost, self._report_lost if self._hooks else None)
         if schedule is not None:
-            handle.kept = self._driver.keeper.keep(handle, schedule)
+            try:
+                handle.kept = self._driver.keeper.keep(handle, schedule)
+            except BaseException:  # the keeper's thread cannot be started
+                with suppress(FenceKitError):
+                    self.release(handle)
+                raise
         return handle
 
     def try_acquire(

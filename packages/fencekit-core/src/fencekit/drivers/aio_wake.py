@@ -151,7 +151,6 @@ class AsyncWakeHub(asyncio.Protocol):
             return
         self._decoder = new_decoder()
         self._writer, self._transport = writer, writer.transport
-        self._pause = RECONNECT_FIRST
         self._asked = self._refused = False
         if self._board.channels:
             self._transport.write(pack("SUBSCRIBE", *self._board.channels))
@@ -213,10 +212,14 @@ class AsyncWakeHub(asyncio.Protocol):
                     confirming.set_result(None)
             self._confirming.clear()
             return
+        if not isinstance(message, list):
+            return  # +PONG, where the server let us subscribe to nothing
         kind, name = message[0], message[1].decode()
         if kind == b"message":
             self._board.message(name)
         elif kind == b"subscribe":
+            # Not before: some proxies accept connections and close them at SUBSCRIBE.
+            self._pause = RECONNECT_FIRST
             if (channel := self._board.channels.get(name)) is not None:
                 channel.confirmed = True
             confirmed = self._confirming.pop(name, None)

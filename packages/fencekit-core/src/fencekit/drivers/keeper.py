@@ -104,10 +104,13 @@ class LeaseKeeper:
             self._push(kept, schedule.due(time.monotonic()).look_at)
             if self._thread is None:
                 self._closing = False
-                self._thread = threading.Thread(
-                    target=self._serve, name="fencekit-keeper", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="fencekit-keeper", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:  # no thread to be had
+                    kept.dropped = True
+                    raise
+                self._thread = thread
             elif self._queue[0][2] is kept:
                 self._changed.notify()
         return kept

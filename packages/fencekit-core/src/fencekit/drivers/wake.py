@@ -68,22 +68,24 @@ class WakeHub:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._refused = False
+        self._pause = RECONNECT_FIRST
 
     def join(self, channel: str) -> Waiter:
         """Listen on a channel; returns when wakes can arrive, or cannot for now."""
         waiter = Waiter(channel)
         with self._lock:
             state = self._board.join(waiter)
-            if self._thread is None:
-                self._closing = False
-                self._thread = threading.Thread(
-                    target=self._serve, name="fencekit-wake", daemon=True
-                )
-                self._thread.start()
-            elif not state.confirmed and len(state.waiters) == 1:
-                self._send("SUBSCRIBE", channel)
-            if not state.confirmed:
-                self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+            try:
+                if self._thread is None:
+                    self._start()
+                elif not state.confirmed and len(state.waiters) == 1:
+                    self._send("SUBSCRIBE", channel)
+                if not state.confirmed:
+                    self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+            except BaseException:
+                # Interrupted, or no thread to be had: nobody must wait behind one who has gone.
+                self._board.leave(waiter, None, time.monotonic(), failed=True)
+                raise
             # Who joins looks once more by itself; only what comes after that is a wake.
             waiter.pending = False
         return waiter
@@ -122,6 +124,12 @@ class WakeHub:
         if thread is not None and thread is not threading.current_thread():
             thread.join(TIMEOUT)
 
+    def _start(self) -> None:
+        self._closing = False
+        thread = threading.Thread(target=self._serve, name="fencekit-wake", daemon=True)
+        thread.start()  # may fail, and the next to come must then try again
+        self._thread = thread
+
     def _send(self, command: str, *channels: str) -> None:
         """Send on the present connection, if there is one; its reader sees to errors."""
         if self._wire is not None:
@@ -131,13 +139,11 @@ class WakeHub:
                 return
 
     def _serve(self) -> None:
-        pause = RECONNECT_FIRST
         while not self._closing:
             try:
                 client, node = self._driver.client, self._driver.any_node()
                 wire = Wire(client, min(client.timeout, TIMEOUT), node)
                 self._resubscribe(wire)
-                pause = RECONNECT_FIRST
                 self._listen(wire)
             except WireLost as lost:
                 _log.debug("wake hub: %s", lost)
@@ -153,8 +159,8 @@ class WakeHub:
                 if self._closing or not self._board.channels:
                     self._thread = None
                     return
-            time.sleep(pause)
-            pause = min(pause * 2, RECONNECT_LONGEST)
+            time.sleep(self._pause)
+            self._pause = min(self._pause * 2, RECONNECT_LONGEST)
         with self._lock:
             self._thread = None
 
@@ -205,9 +211,13 @@ class WakeHub:
                 self._refused = True
                 self._confirmed.notify_all()
                 return
+            if not isinstance(message, list):
+                return  # +PONG, where the server let us subscribe to nothing
             kind, name = message[0], message[1].decode()
             if kind == b"message":
                 self._board.message(name)
             elif kind == b"subscribe" and (channel := self._board.channels.get(name)) is not None:
                 channel.confirmed = True
+                # Not before: some proxies accept connections and close them at SUBSCRIBE.
+                self._pause = RECONNECT_FIRST
                 self._confirmed.notify_all()
