@@ -198,17 +198,21 @@ class WirePool:
         except IndexError:
             pass
         with self._condition:
-            while True:
-                if self._idle:
-                    return self._idle.pop()
-                if self._made < self._client.share:
-                    self._made += 1
-                    return None
-                self._waiting += 1
-                try:
+            # Counted before looking: whoever gives one back puts it there before it looks whether
+            # anybody waits, so one of the two sees the other.
+            self._waiting += 1
+            try:
+                while True:
+                    try:
+                        return self._idle.pop()
+                    except IndexError:  # none, or another thread was quicker
+                        pass
+                    if self._made < self._client.share:
+                        self._made += 1
+                        return None
                     self._condition.wait()
-                finally:
-                    self._waiting -= 1
+            finally:
+                self._waiting -= 1
 
     def give(self, wire: Wire) -> None:
         """Put a connection back."""
