@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from fencekit.drivers.aio_keeper import AsyncLeaseKeeper
 from fencekit.drivers.aio_wake import AsyncWaiter
 from fencekit.drivers.client import Client, describe
-from fencekit.drivers.loop_state import LoopState
+from fencekit.drivers.loop_state import LoopState, Parcel
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import (
     Flow,
@@ -72,8 +72,9 @@ class AsyncDriver:
         state = self._states.get(loop)
         if state is None:
             # Loops that were closed without shutdown_asyncgens leave theirs behind.
-            for other in [other for other in self._states if other.is_closed()]:
-                self._states.pop(other, None)
+            for other in list(self._states):  # a copy: another thread's loop may be added
+                if other.is_closed():
+                    self._states.pop(other, None)
             state = self._states[loop] = LoopState(self, loop)
         return state
 
@@ -118,16 +119,18 @@ class AsyncDriver:
         state = self.state()
         listening: dict[str, AsyncWaiter] = {}
         failed = True
+        parcel: Parcel | None = None
         try:
             step = next(flow)
             while True:
                 try:
                     if isinstance(step, Operation):
-                        result = await state.submit(step)
+                        parcel = state.send(step)
+                        result = await parcel.future
                     else:
                         result = await state.perform(step, listening)
                 except asyncio.CancelledError as cancelled:
-                    state.finish(flow, cancelled)
+                    state.finish(flow, cancelled, parcel)
                     raise
                 except Exception as error:  # noqa: BLE001 - the flow decides
                     step = flow.throw(error)

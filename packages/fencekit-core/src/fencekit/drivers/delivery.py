@@ -19,6 +19,8 @@ __all__ = ["Delivery", "WireLost"]
 
 # Together: a server that restarts within some seconds is waited for, one that hangs is asked twice.
 _BUDGET = 8.0
+# A tidying step meets the cut that made it necessary, and must outlive it; no more than that.
+_TIDY_BUDGET = 1.0
 _MIN_SENDS = 2
 _MAX_SENDS = 4
 _MAX_REDIRECTS = 16
@@ -173,10 +175,12 @@ class Delivery:
 
     def _pause(self, now: float) -> float | None:
         self._tries += 1
-        patient = self.operation.patient
-        if self.sends >= (_MAX_SENDS if patient else 1):
+        if self.sends >= _MAX_SENDS:
             return None
-        if now - self._started > (_BUDGET if patient else 1.0) and self._tries >= _MIN_SENDS:
+        late = now - self._started > (_BUDGET if self.operation.patient else _TIDY_BUDGET)
+        # A tidying step that one silent server has kept waiting is not sent to it again.
+        least = _MIN_SENDS if self.operation.patient or not self.sends else 1
+        if late and self._tries >= least:
             return None
         longest: float = min(_FIRST_PAUSE * 2.0**self._tries, _LONGEST_PAUSE)
         return longest * (0.5 + random() / 2)  # noqa: S311 - jitter, not a secret

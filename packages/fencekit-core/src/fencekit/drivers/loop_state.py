@@ -68,7 +68,7 @@ class Parcel:
         try:
             outcome = load.answered(replies, self._state.loop.time())
         except FenceKitError as error:
-            self._failed(error)
+            self.fail(error)
             return
         if load.reconnect:
             load.reconnect = False
@@ -83,27 +83,36 @@ class Parcel:
         self._state.mistrust_slots()
         load = self.load
         if self._once or isinstance(load, Question):
-            self._failed(StoreUnavailable(f"no answer ({lost})"))
+            self.fail(StoreUnavailable(f"no answer ({lost})"))
             return
         try:
             self._again(load.lost(lost, self._state.loop.time()))
         except FenceKitError as error:
-            self._failed(error)
+            self.fail(error)
+
+    def abandon(self) -> None:
+        """Send no further copy: what its caller sends to tidy up must be the last word."""
+        self._once = True
 
     def _again(self, pause: float) -> None:
         loop = self._state.loop
         if loop.is_closed():
             return
         if pause:
-            loop.call_later(pause, self._state.dispatch, self)
+            loop.call_later(pause, self._resend)
         else:
+            self._resend()
+
+    def _resend(self) -> None:
+        if not (self._once and self.future.done()):
             self._state.dispatch(self)
 
     def _done(self, result: Any) -> None:
         if not self.future.done():
             self.future.set_result(result)
 
-    def _failed(self, error: FenceKitError) -> None:
+    def fail(self, error: FenceKitError) -> None:
+        """It could not be done."""
         # Where the caller has gone, nobody is left to tell.
         if not self.future.done():
             self.future.set_exception(error)
@@ -128,10 +137,15 @@ class LoopState:
 
     def submit(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
         """Send an operation; the future is settled whoever still waits for it."""
+        return self.send(operation).future
+
+    def send(self, operation: Operation[Any]) -> Parcel:
+        """Send an operation; the parcel has its future."""
         future: asyncio.Future[Answer] = self.loop.create_future()
         delivery = Delivery(operation, self.loop.time(), fails_over=self.client.kind != "single")
-        self.dispatch(Parcel(self, delivery, future))
-        return future
+        parcel = Parcel(self, delivery, future)
+        self.dispatch(parcel)
+        return parcel
 
     def submit_once(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
         """Send an operation on the keeper's lane, and no further copy when it breaks."""
@@ -161,7 +175,7 @@ class LoopState:
                         self._spawn(self._route(parcel, purpose))
                         return
                 except FenceKitError as error:
-                    parcel.future.set_exception(error)
+                    parcel.fail(error)
                     return
                 address = self._slots.node(key)
         self._lane(purpose, address).submit(parcel)
@@ -184,13 +198,24 @@ class LoopState:
         msg = f"not a step: {step!r}"
         raise TypeError(msg)
 
-    def finish(self, flow: Flow[Any], cancelled: asyncio.CancelledError) -> None:
-        """Let a cancelled flow tidy up in the background, its first command sent here and now."""
+    def finish(
+        self, flow: Flow[Any], cancelled: asyncio.CancelledError, parcel: Parcel | None
+    ) -> None:
+        """Let a cancelled flow tidy up in the background, its first command sent here and now.
+
+        Args:
+            flow: what was cancelled.
+            cancelled: what to throw into it.
+            parcel: the last that it sent, perhaps not answered. It goes on by itself if the flow
+                has nothing to tidy up.
+        """
         try:
             step = flow.throw(cancelled)
         except (StopIteration, asyncio.CancelledError):
             return
         if isinstance(step, Operation):
+            if parcel is not None:
+                parcel.abandon()
             self._spawn(self._finish(flow, self.submit(step)))
         else:
             flow.close()
@@ -269,8 +294,7 @@ class LoopState:
                     reply = None
                 slots.answer(question, None if isinstance(reply, ErrorReply) else reply)
         except FenceKitError as error:
-            if not parcel.future.done():
-                parcel.future.set_exception(error)
+            parcel.fail(error)
             return
         self.dispatch(parcel, purpose)
 
