@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import sys
 import time
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with opened_stand() as stand:
         console.print(headline(stand))
         for scenario in _scenarios(asked.groups or GROUPS, asked.only):
+            gc.collect()  # what the last one left would still be connected
             stand.clean()
             figures = list(scenario.measure(stand))
             console.print(table(f"{scenario.name}: {scenario.about}", figures))
