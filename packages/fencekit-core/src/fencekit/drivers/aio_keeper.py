@@ -8,7 +8,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
-from fencekit.drivers.keeper import Kept, settle
+from fencekit.drivers.keeper import Kept
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import Answer, Operation
 from fencekit.protocol.renewal import Renewable, Renewal
@@ -37,9 +37,13 @@ class AsyncLeaseKeeper:
     def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
         """Take a lease into care."""
         kept = Kept(renewable, schedule)
-        self._push(kept, schedule.due(self._loop.time()).look_at)
-        self._wind()
+        self.care(kept)
         return kept
+
+    def care(self, kept: Kept) -> None:
+        """Take into care what was made elsewhere."""
+        self._push(kept, kept.schedule.due(self._loop.time()).look_at)
+        self._wind()
 
     def drop(self, kept: Kept) -> None:
         """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
@@ -108,15 +112,13 @@ class AsyncLeaseKeeper:
         self, kept: Kept, operation: Operation[int | None], done: asyncio.Future[Answer]
     ) -> None:
         outcome: Answer | FenceKitError | None = None
-        left: int | None = None
         try:
             outcome = done.result()
-            left = operation.parse(outcome.reply)
         except asyncio.CancelledError:
             pass
         except FenceKitError as error:
             outcome = error
-        settle(kept, outcome, left)
+        kept.settle(operation, outcome)
         if not kept.dropped:
             self._push(kept, kept.schedule.due(self._loop.time()).look_at)
             self._wind()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencekit.drivers.delivery import WireLost
 from fencekit.drivers.lane import take_over
-from fencekit.drivers.switchboard import BaseWaiter, Switchboard
+from fencekit.drivers.switchboard import BaseWaiter, Channel, Ear, Switchboard, tell
 from fencekit.drivers.wake import (
     LINGER,
     LONGEST_SLEEP,
@@ -82,23 +82,34 @@ class AsyncWakeHub(asyncio.Protocol):
         Cancelled, it leaves nothing behind.
         """
         waiter = AsyncWaiter(channel, self._loop)
-        state = self._board.join(waiter)
-        if not state.confirmed:
-            if self._transport is None:
-                self._connect_soon()
-            elif len(state.waiters) == 1:
-                self._transport.write(pack("SUBSCRIBE", channel))
-            confirming = self._confirming.get(channel)
-            if confirming is None:
-                confirming = self._confirming[channel] = self._loop.create_future()
-            try:
-                await asyncio.wait([confirming], timeout=TIMEOUT)
-            except BaseException:
-                self.leave(waiter, None, failed=True)
-                raise
+        try:
+            await self._attend(channel, self._board.join(waiter))
+        except BaseException:
+            self.leave(waiter, None, failed=True)
+            raise
         # Who joins looks once more by itself; only what comes after that is a wake.
         waiter.pending = False
         return waiter
+
+    async def subscribe(self, channel: str, ear: Ear) -> None:
+        """Have an ear told of every message; returns when they can arrive, or cannot for now.
+
+        The ear is called in the loop, also with None whenever messages may have been missed.
+        """
+        try:
+            await self._attend(channel, self._board.subscribe(channel, ear))
+        except BaseException:
+            self.unsubscribe(channel, ear)
+            raise
+
+    def unsubscribe(self, channel: str, ear: Ear) -> None:
+        """End a subscription; messages may arrive for some seconds more."""
+        self._board.unsubscribe(channel, ear, self._loop.time())
+
+    def hears(self, channel: str) -> bool:
+        """Whether messages on a channel arrive here now."""
+        state = self._board.channels.get(channel)
+        return state is not None and state.confirmed
 
     def leave(self, waiter: AsyncWaiter, alarm: float | None, *, failed: bool) -> None:
         """End a wait."""
@@ -128,6 +139,20 @@ class AsyncWakeHub(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    async def _attend(self, channel: str, state: Channel[AsyncWaiter]) -> None:
+        """Have the server asked for a channel, and wait for it to confirm."""
+        if state.confirmed:
+            return
+        if self._transport is None:
+            self._connect_soon()
+        elif not state.asked:
+            state.asked = True
+            self._transport.write(pack("SUBSCRIBE", channel))
+        confirming = self._confirming.get(channel)
+        if confirming is None:
+            confirming = self._confirming[channel] = self._loop.create_future()
+        await asyncio.wait([confirming], timeout=TIMEOUT)
+
     def _connect_soon(self) -> None:
         if self._connecting is None and not self._closed and not self._loop.is_closed():
             self._connecting = self._loop.create_task(self._connect())
@@ -152,6 +177,8 @@ class AsyncWakeHub(asyncio.Protocol):
         self._decoder = new_decoder()
         self._writer, self._transport = writer, writer.transport
         self._asked = self._refused = False
+        for channel in self._board.channels.values():
+            channel.asked = True
         if self._board.channels:
             self._transport.write(pack("SUBSCRIBE", *self._board.channels))
         # Whatever was published while nobody listened is lost: all look for themselves.
@@ -216,20 +243,19 @@ class AsyncWakeHub(asyncio.Protocol):
             return  # +PONG, where the server let us subscribe to nothing
         kind, name = message[0], message[1].decode()
         if kind == b"message":
-            self._board.message(name)
+            tell(self._board.message(name), message[2])
         elif kind == b"subscribe":
             # Not before: some proxies accept connections and close them at SUBSCRIBE.
             self._pause = RECONNECT_FIRST
-            if (channel := self._board.channels.get(name)) is not None:
-                channel.confirmed = True
+            ears = self._board.confirm(name)
             confirmed = self._confirming.pop(name, None)
             if confirmed is not None and not confirmed.done():
                 confirmed.set_result(None)
+            tell(ears, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Reconnect while somebody waits."""
         _log.debug("wake hub: connection lost (%s)", exc)
         self._transport = self._writer = None
-        for channel in self._board.channels.values():
-            channel.confirmed = False
+        tell(self._board.disconnected(), None)
         self._reconnect_later()

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fencekit.errors import FenceKitError
-from fencekit.protocol.operation import Answer
+from fencekit.protocol.operation import Answer, Operation
 from fencekit.protocol.renewal import Renewable, Renewal
 
 if TYPE_CHECKING:
     from fencekit.drivers.sync import SyncDriver
 
-__all__ = ["Kept", "LeaseKeeper", "settle"]
+__all__ = ["Kept", "LeaseKeeper"]
 
 _log = logging.getLogger("fencekit.keeper")
 
@@ -48,6 +48,28 @@ class Kept:
         self.turn = 0
         self.warned = False
 
+    def settle(
+        self, operation: Operation[int | None], outcome: Answer | FenceKitError | None
+    ) -> None:
+        """Take in what became of one renewal.
+
+        Args:
+            operation: what was sent.
+            outcome: the answer, an error, or None when nothing was heard.
+        """
+        if self.dropped:
+            return
+        if not isinstance(outcome, Answer):
+            self.schedule.retry(time.monotonic())
+            if outcome is not None:
+                _log.debug("renewal of %r: %s", self.renewable.name, outcome)
+        elif operation.parse(outcome.reply) is None:
+            self.dropped = True
+            self.renewable.lose()
+        else:
+            self.schedule.confirm(outcome.sent_at)
+            self.renewable.confirmed(self.schedule.deadline)
+
     def note_lateness(self, now: float) -> None:
         """Warn once when a renewal comes so late that the next pause may cost the lease."""
         if not self.warned and self.schedule.late(now):
@@ -60,28 +82,6 @@ class Kept:
                 now - self.schedule.next_renewal,
                 self.schedule.lease,
             )
-
-
-def settle(kept: Kept, outcome: Answer | FenceKitError | None, left: int | None) -> None:
-    """Take in what became of one renewal.
-
-    Args:
-        kept: whose.
-        outcome: the answer, an error, or None when nothing was heard.
-        left: the parsed outcome of an answer: milliseconds left, None when the lease is lost.
-    """
-    if kept.dropped:
-        return
-    if not isinstance(outcome, Answer):
-        kept.schedule.retry(time.monotonic())
-        if outcome is not None:
-            _log.debug("renewal of %r: %s", kept.renewable.name, outcome)
-    elif left is None:
-        kept.dropped = True
-        kept.renewable.lose()
-    else:
-        kept.schedule.confirm(outcome.sent_at)
-        kept.renewable.confirmed(kept.schedule.deadline)
 
 
 class LeaseKeeper:
@@ -100,8 +100,13 @@ class LeaseKeeper:
     def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
         """Take a lease into care."""
         kept = Kept(renewable, schedule)
+        self.care(kept)
+        return kept
+
+    def care(self, kept: Kept) -> None:
+        """Take into care what was made elsewhere."""
         with self._changed:
-            self._push(kept, schedule.due(time.monotonic()).look_at)
+            self._push(kept, kept.schedule.due(time.monotonic()).look_at)
             if self._thread is None:
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="fencekit-keeper", daemon=True)
@@ -113,7 +118,6 @@ class LeaseKeeper:
                 self._thread = thread
             elif self._queue[0][2] is kept:
                 self._changed.notify()
-        return kept
 
     def drop(self, kept: Kept) -> None:
         """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
@@ -198,8 +202,7 @@ class LeaseKeeper:
         operations = [kept.renewable.renew_operation() for kept in renewing]
         outcomes = self._courier.try_many(operations, timeout=self._time_to_wait(renewing))
         for kept, operation, outcome in zip(renewing, operations, outcomes, strict=True):
-            left = operation.parse(outcome.reply) if isinstance(outcome, Answer) else None
-            settle(kept, outcome, left)
+            kept.settle(operation, outcome)
 
     def _time_to_wait(self, renewing: list[Kept]) -> float:
         """How long to wait for an answer, seconds: no longer than until some lease is lost."""

@@ -17,10 +17,12 @@ from fencekit.drivers.lane import Lane, Question
 from fencekit.errors import FenceKitError, StoreUnavailable
 from fencekit.protocol.operation import (
     Answer,
+    AwaitMail,
     AwaitWake,
     Flow,
     Listen,
     Now,
+    OpenMail,
     Operation,
     Reply,
     Sleep,
@@ -111,7 +113,7 @@ class Parcel:
         if not self.future.done():
             self.future.set_result(result)
 
-    def fail(self, error: FenceKitError) -> None:
+    def fail(self, error: Exception) -> None:
         """It could not be done."""
         # Where the caller has gone, nobody is left to tell.
         if not self.future.done():
@@ -184,6 +186,10 @@ class LoopState:
         """Perform a step that is no operation."""
         if isinstance(step, Now):
             return self.loop.time()
+        if isinstance(step, AwaitMail):
+            return await step.box.receive(step.seconds)
+        if isinstance(step, OpenMail):
+            return await step.box.open()
         if isinstance(step, AwaitWake):
             return await self.hub.wait(listening[step.channel], step.seconds, step.alarm)
         if isinstance(step, Listen):

@@ -3,14 +3,23 @@
 Of the waiters of one channel in one process only the first is woken by a message, and only the
 first heeds the alarm (the holder's expiry): a release or an expiry starts one try, not a herd. A
 wake that its receiver could not use goes on to the next.
+
+Besides waiters a channel may have *ears*: functions that are told every message with its content.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeAlias, TypeVar
 
-__all__ = ["BaseWaiter", "Channel", "Switchboard"]
+__all__ = ["BaseWaiter", "Channel", "Ear", "Switchboard", "tell"]
+
+_log = logging.getLogger("fencekit.wake")
+
+# Told a channel and what was published there; None when messages may have been missed.
+Ear: TypeAlias = Callable[[str, "bytes | None"], object]
 
 
 class BaseWaiter:
@@ -40,21 +49,33 @@ class Channel(Generic[W]):
 
     Attributes:
         waiters: an ordered set.
+        ears: who is told of messages; the value says whether the ear still wants them. One that
+            does not keeps the channel no longer than an idle one is kept.
         alarm_at: monotonic second at which the first should look by itself, or None.
+        asked: the present connection, or the next, asks for the subscription.
         confirmed: the server has confirmed the subscription on the present connection.
+        missed: a connection was lost, and what was published since may be.
         idle_since: monotonic second since which nobody has been waiting, or None.
     """
 
     def __init__(self) -> None:
         self.waiters: OrderedDict[W, None] = OrderedDict()
+        self.ears: dict[Ear, bool] = {}
         self.alarm_at: float | None = None
+        self.asked = False
         self.confirmed = False
+        self.missed = False
         self.idle_since: float | None = None
 
     @property
     def first(self) -> W | None:
         """The waiter whose turn is next."""
         return next(iter(self.waiters), None)
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody wants to hear of it."""
+        return bool(self.waiters) or any(self.ears.values())
 
 
 class Switchboard(Generic[W]):
@@ -65,10 +86,28 @@ class Switchboard(Generic[W]):
 
     def join(self, waiter: W) -> Channel[W]:
         """Add a waiter at the end of its channel."""
-        channel = self.channels.get(waiter.channel)
-        if channel is None:
-            channel = self.channels[waiter.channel] = Channel()
+        channel = self._channel(waiter.channel)
         channel.waiters[waiter] = None
+        return channel
+
+    def subscribe(self, name: str, ear: Ear) -> Channel[W]:
+        """Have an ear told of the messages of a channel."""
+        channel = self._channel(name)
+        channel.ears[ear] = True
+        return channel
+
+    def unsubscribe(self, name: str, ear: Ear, now: float) -> None:
+        """Keep a channel for an ear no longer; it is told until the channel is given up."""
+        channel = self.channels.get(name)
+        if channel is not None and ear in channel.ears:
+            channel.ears[ear] = False
+            if not channel.used:
+                channel.idle_since = now
+
+    def _channel(self, name: str) -> Channel[W]:
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self.channels[name] = Channel()
         channel.idle_since = None
         return channel
 
@@ -81,7 +120,7 @@ class Switchboard(Generic[W]):
         del channel.waiters[waiter]
         heir = channel.first
         if heir is None:
-            channel.idle_since = now
+            channel.idle_since = None if channel.used else now
             channel.alarm_at = None
             return
         if waiter.pending or (failed and waiter.used) or (was_first and alarm_at is None):
@@ -91,12 +130,32 @@ class Switchboard(Generic[W]):
             channel.alarm_at = alarm_at
             heir.signal()
 
-    def message(self, name: str) -> None:
-        """A wake has arrived on a channel."""
+    def message(self, name: str) -> list[tuple[str, Ear]]:
+        """A message has arrived on a channel; returns the ears to tell of it."""
         channel = self.channels.get(name)
-        if channel is not None and (first := channel.first) is not None:
+        if channel is None:
+            return []
+        if (first := channel.first) is not None:
             first.pending = True
             first.signal()
+        return [(name, ear) for ear in channel.ears]
+
+    def confirm(self, name: str) -> list[tuple[str, Ear]]:
+        """The server has confirmed a subscription; returns the ears that may have missed some."""
+        channel = self.channels.get(name)
+        if channel is None:
+            return []
+        channel.confirmed = True
+        missed, channel.missed = channel.missed, False
+        return [(name, ear) for ear in channel.ears] if missed else []
+
+    def disconnected(self) -> list[tuple[str, Ear]]:
+        """The connection was lost: every waiter looks for itself; returns all ears."""
+        for channel in self.channels.values():
+            channel.confirmed = channel.asked = False
+            channel.missed = True
+        self.wake_all()
+        return [(name, ear) for name, channel in self.channels.items() for ear in channel.ears]
 
     def wake_all(self) -> None:
         """Have every waiter look for itself: wakes may have been missed."""
@@ -137,3 +196,12 @@ class Switchboard(Generic[W]):
         for name in names:
             del self.channels[name]
         return names
+
+
+def tell(ears: Iterable[tuple[str, Ear]], message: bytes | None) -> None:
+    """Tell ears of a message; the hub outlives their errors."""
+    for name, ear in ears:
+        try:
+            ear(name, message)
+        except Exception:  # noqa: BLE001 - one listener's trouble is not the hub's
+            _log.exception("a listener on %r raised", name)

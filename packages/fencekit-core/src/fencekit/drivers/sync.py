@@ -18,10 +18,12 @@ from fencekit.drivers.wire import WirePool
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import (
     Answer,
+    AwaitMail,
     AwaitWake,
     Flow,
     Listen,
     Now,
+    OpenMail,
     Operation,
     Sleep,
     Step,
@@ -179,6 +181,10 @@ class SyncDriver:
             return self._deliver(self._delivery(step))
         if isinstance(step, Now):
             return time.monotonic()
+        if isinstance(step, AwaitMail):
+            return step.box.receive(step.seconds)
+        if isinstance(step, OpenMail):
+            return step.box.open()
         if isinstance(step, AwaitWake):
             return self.hub.wait(listening[step.channel], step.seconds, step.alarm)
         if isinstance(step, Listen):

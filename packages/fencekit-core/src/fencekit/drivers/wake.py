@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fencekit.drivers.delivery import WireLost
-from fencekit.drivers.switchboard import BaseWaiter, Switchboard
+from fencekit.drivers.switchboard import BaseWaiter, Channel, Ear, Switchboard, tell
 from fencekit.drivers.wire import Wire
 from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import ErrorReply, pack
@@ -76,12 +76,7 @@ class WakeHub:
         with self._lock:
             state = self._board.join(waiter)
             try:
-                if self._thread is None:
-                    self._start()
-                elif not state.confirmed and len(state.waiters) == 1:
-                    self._send("SUBSCRIBE", channel)
-                if not state.confirmed:
-                    self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+                self._attend(channel, state)
             except BaseException:
                 # Interrupted, or no thread to be had: nobody must wait behind one who has gone.
                 self._board.leave(waiter, None, time.monotonic(), failed=True)
@@ -89,6 +84,30 @@ class WakeHub:
             # Who joins looks once more by itself; only what comes after that is a wake.
             waiter.pending = False
         return waiter
+
+    def subscribe(self, channel: str, ear: Ear) -> None:
+        """Have an ear told of every message; returns when they can arrive, or cannot for now.
+
+        The ear is called in the hub's thread, also with None whenever messages may have been
+        missed.
+        """
+        with self._lock:
+            state = self._board.subscribe(channel, ear)
+            try:
+                self._attend(channel, state)
+            except BaseException:
+                self._board.unsubscribe(channel, ear, time.monotonic())
+                raise
+
+    def unsubscribe(self, channel: str, ear: Ear) -> None:
+        """End a subscription; messages may arrive for some seconds more."""
+        with self._lock:
+            self._board.unsubscribe(channel, ear, time.monotonic())
+
+    def hears(self, channel: str) -> bool:
+        """Whether messages on a channel arrive here now."""
+        state = self._board.channels.get(channel)
+        return state is not None and state.confirmed
 
     def leave(self, waiter: Waiter, alarm: float | None, *, failed: bool) -> None:
         """End a wait."""
@@ -124,6 +143,16 @@ class WakeHub:
         if thread is not None and thread is not threading.current_thread():
             thread.join(TIMEOUT)
 
+    def _attend(self, channel: str, state: Channel[Waiter]) -> None:
+        """Have the server asked for a channel, and wait for it to confirm."""
+        if self._thread is None:
+            self._start()
+        elif not state.confirmed and not state.asked:
+            state.asked = True
+            self._send("SUBSCRIBE", channel)
+        if not state.confirmed:
+            self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+
     def _start(self) -> None:
         self._closing = False
         thread = threading.Thread(target=self._serve, name="fencekit-wake", daemon=True)
@@ -153,12 +182,13 @@ class WakeHub:
                 if self._wire is not None:
                     self._wire.close()
                 self._wire = None
-                for channel in self._board.channels.values():
-                    channel.confirmed = False
-                self._board.wake_all()
-                if self._closing or not self._board.channels:
+                ears = self._board.disconnected()
+                ended = self._closing or not self._board.channels
+                if ended:
                     self._thread = None
-                    return
+            tell(ears, None)
+            if ended:
+                return
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, RECONNECT_LONGEST)
         with self._lock:
@@ -168,6 +198,8 @@ class WakeHub:
         with self._lock:
             self._wire = wire
             self._refused = False
+            for channel in self._board.channels.values():
+                channel.asked = True
             if self._board.channels:
                 wire.send(pack("SUBSCRIBE", *self._board.channels))
             # Whatever was published while nobody listened is lost: all look for themselves.
@@ -215,9 +247,12 @@ class WakeHub:
                 return  # +PONG, where the server let us subscribe to nothing
             kind, name = message[0], message[1].decode()
             if kind == b"message":
-                self._board.message(name)
-            elif kind == b"subscribe" and (channel := self._board.channels.get(name)) is not None:
-                channel.confirmed = True
+                ears, content = self._board.message(name), message[2]
+            elif kind == b"subscribe":
+                ears, content = self._board.confirm(name), None
                 # Not before: some proxies accept connections and close them at SUBSCRIBE.
                 self._pause = RECONNECT_FIRST
                 self._confirmed.notify_all()
+            else:
+                return
+        tell(ears, content)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from fencekit.protocol.script import Script
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Arg",
+    "AwaitMail",
     "AwaitWake",
     "Flow",
     "Listen",
+    "Mailbox",
     "Now",
+    "OpenMail",
     "Operation",
     "Replication",
     "Reply",
@@ -155,7 +158,43 @@ class Unlisten:
     alarm: float | None = None
 
 
-Step: TypeAlias = Operation[Any] | Now | Sleep | Listen | AwaitWake | Unlisten
+class Mailbox(Protocol):
+    """Where messages for one flow are put, by whoever listens on its behalf.
+
+    The flow only hands it back to the driver. Of either colour: `open` and `receive` block in the
+    sync driver and are awaited by the async one.
+    """
+
+    def open(self) -> Any:
+        """Return when messages can arrive, or cannot for now."""
+
+    def receive(self, seconds: float | None) -> Any:
+        """Take the oldest message; None when none has come in time."""
+
+
+@dataclass(frozen=True)
+class OpenMail:
+    """Opens a mailbox; answered when messages can arrive, or cannot for now."""
+
+    box: Mailbox
+
+
+@dataclass(frozen=True)
+class AwaitMail:
+    """Waits for a message; answered with it, or with None when the time is up.
+
+    Attributes:
+        box: where it arrives.
+        seconds: the longest wait; None waits for ever.
+    """
+
+    box: Mailbox
+    seconds: float | None
+
+
+Step: TypeAlias = (
+    Operation[Any] | Now | Sleep | Listen | AwaitWake | Unlisten | OpenMail | AwaitMail
+)
 Flow: TypeAlias = Generator[Step, Any, T]
 
 
