@@ -13,6 +13,10 @@ __all__ = [
     "DEFAULT_PREFIX",
     "Names",
     "bare_channel",
+    "cache_channel",
+    "cache_entry",
+    "cache_tag",
+    "cache_ticket",
     "check_name",
     "check_owner_id",
     "check_prefix",
@@ -84,6 +88,32 @@ def process_channel(prefix: str, process_id: str) -> str:
 def bare_channel(key: str) -> str:
     """The channel on which the release of a bare lock wakes waiters."""
     return f"{DEFAULT_PREFIX}:bare:{key}"
+
+
+def cache_entry(prefix: str, domain: str, key: str) -> str:
+    """The key of a cache entry, or with an incomplete key what such keys begin with.
+
+    Braces are encoded, so that an entry lives in the slot of its whole key, and a ticket or tag,
+    which have braces, can never be taken for an entry.
+    """
+    if "%" in key or "{" in key or "}" in key:
+        key = key.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    return f"{prefix}:{domain}:{key}"
+
+
+def cache_ticket(entry: str) -> str:
+    """The key of the fill ticket of a cache entry, in the entry's own slot."""
+    return f"{{{entry}}}:fill"
+
+
+def cache_channel(entry: str) -> str:
+    """The channel on which those are woken who wait for a cache entry to be filled."""
+    return f"{DEFAULT_PREFIX}:cache:{entry}"
+
+
+def cache_tag(prefix: str, domain: str, tag: str) -> str:
+    """The key of a tag of a cache; all tags of one cache live in one slot."""
+    return f"{{{prefix}:{domain}}}:tag:{tag}"
 
 
 def check_name(name: str, what: str = "the name") -> None:

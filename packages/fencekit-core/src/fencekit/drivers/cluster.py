@@ -14,6 +14,8 @@ __all__ = ["SlotTable"]
 # How long a table is kept after it was seen to be wrong, seconds: a node that is down must not
 # have every operation ask every node.
 _ASK_AGAIN = 0.25
+# Keys tried until every node has one: far more than a node with a hundred slots needs.
+_SLOTS_TRIED = 10_000
 
 
 class SlotTable:
@@ -85,6 +87,17 @@ class SlotTable:
             self._moved.clear()
             self._to_ask = list(self._known)
             self._read_at = time.monotonic()
+
+    def routes(self, stem: str) -> list[str]:
+        """A key for each primary, beginning with the stem; the table must be known."""
+        wanted = set(self._nodes)
+        found: dict[Address, str] = {}
+        for number in range(_SLOTS_TRIED):
+            key = f"{stem}{{{number}}}"
+            found.setdefault(self.node(key), key)
+            if wanted <= found.keys():
+                break
+        return list(found.values())
 
     def any_node(self) -> Address:
         """A node that is probably there: each call another one."""

@@ -142,7 +142,7 @@ class Delivery:
             host, _, port = reply.text.split()[2].rpartition(":")
             self.node = Address(host, int(port))
             return 0.0
-        if code in _NOT_NOW:
+        if code in _NOT_NOW and not self.operation.hasty:
             pause = self._pause(now)
             if pause is not None:
                 return pause
@@ -167,6 +167,8 @@ class Delivery:
         self.node = None
         self.asking = False
         if lost.sent and not self.operation.script.retry_safe:
+            self._give_up(lost)
+        if self.operation.hasty and (self.sends > 1 or not lost.sent):
             self._give_up(lost)
         pause = self._pause(now)
         if pause is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import inspect
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,17 @@ from fencekit.protocol.operation import (
     Answer,
     AwaitMail,
     AwaitWake,
+    Call,
     Flow,
     Listen,
     Now,
     OpenMail,
     Operation,
     Reply,
+    Routes,
     Sleep,
     Step,
+    Together,
     Unlisten,
 )
 from fencekit.protocol.resp import ErrorReply
@@ -201,6 +205,13 @@ class LoopState:
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
             return None
+        if isinstance(step, Together):
+            return await self.trace_many(step.operations)
+        if isinstance(step, Routes):
+            return await self._routes(step.stem)
+        if isinstance(step, Call):
+            result = step.function()
+            return await result if inspect.isawaitable(result) else result
         msg = f"not a step: {step!r}"
         raise TypeError(msg)
 
@@ -245,6 +256,21 @@ class LoopState:
                 flow.close()
                 return
             future = self.submit(step)
+
+    async def trace_many(
+        self, operations: Sequence[Operation[Any]]
+    ) -> list[Answer | FenceKitError]:
+        """Send operations in one pipeline for each node and return the answers, unparsed."""
+        futures = [self.submit(operation) for operation in operations]
+        if futures:
+            await asyncio.wait(futures)
+        answers: list[Answer | FenceKitError] = []
+        for future in futures:
+            try:
+                answers.append(future.result())
+            except FenceKitError as error:
+                answers.append(error)
+        return answers
 
     async def ask(self, address: Address | None, *command: str) -> Reply:
         """Send one plain command on the ordinary lane.
@@ -293,16 +319,25 @@ class LoopState:
         if slots is None or not isinstance(load, Delivery):
             return
         try:
-            while (question := slots.question(load.operation.keys[0])) is not None:
-                try:
-                    reply = await self.ask(question, "CLUSTER", "SLOTS")
-                except StoreUnavailable:
-                    reply = None
-                slots.answer(question, None if isinstance(reply, ErrorReply) else reply)
+            await self._learn_slots(slots, load.operation.keys[0])
         except FenceKitError as error:
             parcel.fail(error)
             return
         self.dispatch(parcel, purpose)
+
+    async def _learn_slots(self, slots: SlotTable, key: str) -> None:
+        while (question := slots.question(key)) is not None:
+            try:
+                reply = await self.ask(question, "CLUSTER", "SLOTS")
+            except StoreUnavailable:
+                reply = None
+            slots.answer(question, None if isinstance(reply, ErrorReply) else reply)
+
+    async def _routes(self, stem: str) -> list[str]:
+        if self._slots is None:
+            return [stem]
+        await self._learn_slots(self._slots, stem)
+        return self._slots.routes(stem)
 
     def _lane(self, purpose: str, address: Address | None) -> Lane:
         lane = self._lanes.get((purpose, address))

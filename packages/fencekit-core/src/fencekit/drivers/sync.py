@@ -20,13 +20,16 @@ from fencekit.protocol.operation import (
     Answer,
     AwaitMail,
     AwaitWake,
+    Call,
     Flow,
     Listen,
     Now,
     OpenMail,
     Operation,
+    Routes,
     Sleep,
     Step,
+    Together,
     Unlisten,
 )
 from fencekit.protocol.resp import pack
@@ -196,6 +199,12 @@ class SyncDriver:
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
             return None
+        if isinstance(step, Together):
+            return self.trace_many(step.operations)
+        if isinstance(step, Routes):
+            return self._routes(step.stem)
+        if isinstance(step, Call):
+            return step.function()
         msg = f"not a step: {step!r}"
         raise TypeError(msg)
 
@@ -311,9 +320,18 @@ class SyncDriver:
             if not delivery.asking:
                 self._slots.moved(delivery.operation.keys[0], delivery.node)
             return delivery.node
-        while (question := self._slots.question(delivery.operation.keys[0])) is not None:
-            self._slots.answer(question, self.call("CLUSTER", "SLOTS", address=question))
+        self._learn_slots(self._slots, delivery.operation.keys[0])
         return self._slots.node(delivery.operation.keys[0])
+
+    def _learn_slots(self, slots: SlotTable, key: str) -> None:
+        while (question := slots.question(key)) is not None:
+            slots.answer(question, self.call("CLUSTER", "SLOTS", address=question))
+
+    def _routes(self, stem: str) -> list[str]:
+        if self._slots is None:
+            return [stem]
+        self._learn_slots(self._slots, stem)
+        return self._slots.routes(stem)
 
     def _pool(self, address: Address | None) -> WirePool:
         pool = self._pools.get(address)

@@ -15,7 +15,7 @@ listens on when it ends, the driver ends for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -27,6 +27,7 @@ __all__ = [
     "Arg",
     "AwaitMail",
     "AwaitWake",
+    "Call",
     "Flow",
     "Listen",
     "Mailbox",
@@ -35,8 +36,10 @@ __all__ = [
     "Operation",
     "Replication",
     "Reply",
+    "Routes",
     "Sleep",
     "Step",
+    "Together",
     "Unlisten",
     "perform",
     "trace",
@@ -72,6 +75,8 @@ class Operation(Generic[T]):
         parse: turns the raw reply into the outcome; pure, and never sees an error reply.
         replication: replicas to wait for, or None.
         patient: whether it is worth waiting out a server in trouble; a tidying step is not.
+        hasty: whether a server that cannot be reached is not waited for at all, and a broken
+            connection costs one further copy at most. For what can be done without, as a cache is.
     """
 
     script: Script
@@ -80,6 +85,7 @@ class Operation(Generic[T]):
     parse: Callable[[Reply], T]
     replication: Replication | None = None
     patient: bool = True
+    hasty: bool = False
 
 
 class Answer:
@@ -192,8 +198,51 @@ class AwaitMail:
     seconds: float | None
 
 
+@dataclass(frozen=True)
+class Together:
+    """Operations that travel in one pipeline for each node.
+
+    Answered with a list, in their order, of an `Answer` or the `FenceKitError` of each.
+    """
+
+    operations: Sequence[Operation[Any]]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Asks for one key on each node that holds data; answered with a list of keys.
+
+    For what is asked of whole servers, such as SCAN: an operation on such a key goes there.
+
+    Attributes:
+        stem: what each key begins with.
+    """
+
+    stem: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """Asks for a function of the user's to be called; answered with its result.
+
+    What it raises is thrown into the flow. The async driver awaits what can be awaited.
+    """
+
+    function: Callable[[], Any]
+
+
 Step: TypeAlias = (
-    Operation[Any] | Now | Sleep | Listen | AwaitWake | Unlisten | OpenMail | AwaitMail
+    Operation[Any]
+    | Now
+    | Sleep
+    | Listen
+    | AwaitWake
+    | Unlisten
+    | OpenMail
+    | AwaitMail
+    | Together
+    | Routes
+    | Call
 )
 Flow: TypeAlias = Generator[Step, Any, T]
 

@@ -51,8 +51,10 @@ def pack(*parts: Arg) -> bytes:
 
 
 def pack_script(operation: Operation[Any], *, whole: bool = False) -> bytes:
-    """Pack a script call: EVALSHA, or EVAL with the whole source."""
+    """Pack a script call, EVALSHA or EVAL with the whole source, or a plain command."""
     keys, args = operation.keys, operation.args
+    if not operation.script.sha:
+        return pack(operation.script.name, *keys, *args)
     out = [_head(operation.script, len(keys), len(keys) + len(args), whole=whole)]
     for part in (*keys, *args):
         data = part if isinstance(part, bytes) else str(part).encode()

@@ -69,6 +69,9 @@ class Script:
         args: the declared ARGV.
         retry_safe: whether a second copy of the command changes nothing the first did not.
         read_only: whether it writes nothing.
+
+    Where ``sha`` is empty it is no script but a command of the server's own, `name`, which takes
+    keys and arguments in that order.
     """
 
     name: str
@@ -78,6 +81,11 @@ class Script:
     args: tuple[Param, ...]
     retry_safe: bool
     read_only: bool
+
+    @classmethod
+    def command(cls, name: str, *, read_only: bool) -> Script:
+        """A command of the server's own that may be sent again, such as GET."""
+        return cls(name, b"", "", (), (), retry_safe=True, read_only=read_only)
 
     @classmethod
     def load(cls, package: str, name: str) -> Script:
