@@ -30,6 +30,7 @@ __all__ = [
     "FenceAdvanced",
     "FenceKitHooks",
     "FenceRejected",
+    "Hooks",
     "LockAcquired",
     "LockFailed",
     "LockLost",
@@ -199,39 +200,17 @@ class ClaimDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FenceKitHooks:
-    """Callbacks to be told of events; each is optional, and one object serves any number of locks.
+class Hooks:
+    """What every collection of callbacks shares: its fields are callbacks, each optional.
 
     A callback takes the event and its answer is ignored. One that raises an `Exception` is logged
     to ``fencekit.hooks``, the first time only, and never breaks the caller; a `KeyboardInterrupt`
     and its like pass through.
 
-    Attributes:
-        on_acquired: told of each `LockAcquired`.
-        on_failed: told of each `LockFailed`.
-        on_released: told of each `LockReleased`.
-        on_lost: told of each `LockLost`.
-        on_waited: told of each `LockWaited`.
-        on_rejected: told of each `FenceRejected`.
-        on_advanced: told of each `FenceAdvanced`.
-        on_begin: told of each `ClaimBegun`.
-        on_outcome: told of each `ClaimOutcome`.
-        on_done: told of each `ClaimDone`.
-
     Raises:
         TypeError: a callback cannot be called, or is asynchronous: nothing would await it.
     """
 
-    on_acquired: Callable[[LockAcquired], object] | None = None
-    on_failed: Callable[[LockFailed], object] | None = None
-    on_released: Callable[[LockReleased], object] | None = None
-    on_lost: Callable[[LockLost], object] | None = None
-    on_waited: Callable[[LockWaited], object] | None = None
-    on_rejected: Callable[[FenceRejected], object] | None = None
-    on_advanced: Callable[[FenceAdvanced], object] | None = None
-    on_begin: Callable[[ClaimBegun], object] | None = None
-    on_outcome: Callable[[ClaimOutcome], object] | None = None
-    on_done: Callable[[ClaimDone], object] | None = None
     # By identity, since a callback need not be hashable; it lives as long as this object does.
     _reported: dict[int, object] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -269,6 +248,42 @@ class FenceKitHooks:
     def _callbacks(self) -> list[tuple[str, object]]:
         named = [(f.name, getattr(self, f.name)) for f in fields(self) if f.init]
         return [(name, callback) for name, callback in named if callback is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceKitHooks(Hooks):
+    """Callbacks to be told of events; each is optional, and one object serves any number of locks.
+
+    A callback takes the event and its answer is ignored. One that raises an `Exception` is logged
+    to ``fencekit.hooks``, the first time only, and never breaks the caller; a `KeyboardInterrupt`
+    and its like pass through.
+
+    Attributes:
+        on_acquired: told of each `LockAcquired`.
+        on_failed: told of each `LockFailed`.
+        on_released: told of each `LockReleased`.
+        on_lost: told of each `LockLost`.
+        on_waited: told of each `LockWaited`.
+        on_rejected: told of each `FenceRejected`.
+        on_advanced: told of each `FenceAdvanced`.
+        on_begin: told of each `ClaimBegun`.
+        on_outcome: told of each `ClaimOutcome`.
+        on_done: told of each `ClaimDone`.
+
+    Raises:
+        TypeError: a callback cannot be called, or is asynchronous: nothing would await it.
+    """
+
+    on_acquired: Callable[[LockAcquired], object] | None = None
+    on_failed: Callable[[LockFailed], object] | None = None
+    on_released: Callable[[LockReleased], object] | None = None
+    on_lost: Callable[[LockLost], object] | None = None
+    on_waited: Callable[[LockWaited], object] | None = None
+    on_rejected: Callable[[FenceRejected], object] | None = None
+    on_advanced: Callable[[FenceAdvanced], object] | None = None
+    on_begin: Callable[[ClaimBegun], object] | None = None
+    on_outcome: Callable[[ClaimOutcome], object] | None = None
+    on_done: Callable[[ClaimDone], object] | None = None
 
 
 def _is_async(callback: object) -> bool:
