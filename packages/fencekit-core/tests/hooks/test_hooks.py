@@ -98,7 +98,7 @@ def test_an_event_is_frozen_slotted_and_says_what_each_attribute_is(event: objec
 
 def test_what_is_public_is_what_a_callback_is_told() -> None:
     told = {type(event).__name__ for event in EVENTS.values()}
-    assert set(module.__all__) == told | {"FenceKitHooks"}
+    assert set(module.__all__) == told | {"FenceKitHooks", "Hooks"}
 
 
 def test_a_raising_callback_is_logged_once_and_breaks_nothing(
