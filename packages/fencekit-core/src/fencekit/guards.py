@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -46,6 +47,10 @@ _REMEMBERED: Final = 256
 
 
 C = TypeVar("C", bound=BaseClaim)
+
+
+# A guard is asked with the same few durations again and again.
+_ms = lru_cache(maxsize=256)(milliseconds)
 
 
 class _Omitted:
@@ -107,8 +112,8 @@ class BaseGuard:
         return Terms(
             names(self.prefix, key),
             self.owner_id,
-            lease_ms=milliseconds(lease, "lease"),
-            ttl_ms=milliseconds(ttl, "ttl"),
+            lease_ms=_ms(lease, "lease"),
+            ttl_ms=_ms(ttl, "ttl"),
             fingerprint="" if payload is None else _fingerprint(payload),
             max_attempts=0 if max_attempts is None else _check_max_attempts(max_attempts),
             reclaim=ANY_ATTEMPT,
@@ -193,7 +198,7 @@ class BaseGuard:
             names(self.prefix, key),
             self.owner_id,
             lease_ms=self._grace_ms,
-            ttl_ms=milliseconds(ttl, "ttl"),
+            ttl_ms=_ms(ttl, "ttl"),
             reclaim=NO_ATTEMPT,
         )
 

@@ -25,21 +25,21 @@ def test_each_ends_the_attempt_and_answers_the_same_again(record: Record, end: s
     assert not record.passes(int(token)), "the finished attempt is shut out"
 
 
-@holds_by("claim_complete", "'last', digits(next_token(tonumber(r[6]))),")
+@holds_by("claim_complete", "'last', r[6] + 1,")
 def test_complete_advances_the_fence(record: Record) -> None:
     _, token, _ = record.begin("a")
     record.complete("a")
     assert record.last > int(token)
 
 
-@holds_by("claim_fail", "'last', digits(next_token(tonumber(r[6]))),")
+@holds_by("claim_fail", "'last', r[6] + 1,")
 def test_fail_advances_the_fence(record: Record) -> None:
     _, token, _ = record.begin("a")
     record.fail("a")
     assert record.last > int(token)
 
 
-@holds_by("claim_release", "'last', digits(next_token(tonumber(r[6]))),")
+@holds_by("claim_release", "'last', r[6] + 1,")
 def test_release_advances_the_fence(record: Record) -> None:
     _, token, _ = record.begin("a")
     record.release("a")
@@ -119,7 +119,7 @@ def test_one_owner_with_two_attempts_is_told_apart(record: Record) -> None:
 @holds_by("claim_release", "math.max(tonumber(r[4]) - 1, 0)", "tonumber(r[4])")
 def test_release_gives_the_attempt_back_uncounted(record: Record) -> None:
     for n in range(5):
-        assert record.begin(f"r{n}", max_attempts=1) == ["begun", str(record.last), 1]
+        assert record.begin(f"r{n}", max_attempts=1) == ["begun", record.last, 1]
         record.release(f"r{n}")
     assert record.fields["attempts"] == "0"
 
@@ -143,7 +143,7 @@ def test_no_record_is_lost_and_none_is_made(record: Record, end: str) -> None:
     assert record.fields == {}, "it fails closed: nobody knows who ran since"
 
 
-@holds_by("claim_renew", "math.max(tonumber(r[5] or 0), now + lease_ms)", "now + lease_ms")
+@holds_by("claim_renew", "math.max(tonumber(r[5]), now + lease_ms)", "now + lease_ms")
 def test_renew_only_extends(record: Record) -> None:
     record.begin("a", lease=60_000)
     before = record.fields["lease_until"]
@@ -203,7 +203,7 @@ def test_read_tells_the_state_and_changes_nothing(record: Record) -> None:
     _, token, _ = record.begin("a", lease=9_000, ttl=70_000, task_id="t")
     before = record.fields
     state, owner, attempts, left, last, encoding, error, task_id, _, pttl = record.read()
-    assert (state, owner, attempts, last) == ("running", "me", "1", token)
+    assert (state, owner, attempts, last) == ("running", "me", "1", str(token))
     assert (encoding, error, task_id) == (None, None, "t")
     assert 8_000 < left <= 9_000
     assert 69_000 < pttl <= 70_000

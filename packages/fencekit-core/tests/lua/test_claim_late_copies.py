@@ -22,7 +22,7 @@ def test_a_withdrawn_begin_that_arrives_late_starts_nothing(record: Record) -> N
     assert record.begin("b")[2] == 1
 
 
-@holds_by("claim_withdraw", "'state', 'retryable', 'attempts', attempts,")
+@holds_by("claim_withdraw", "math.max(tonumber(r[4]) - 1, 0)", "tonumber(r[4])")
 def test_a_withdrawn_attempt_is_uncounted_and_the_next_begins_at_once(record: Record) -> None:
     _, token, _ = record.begin("a", max_attempts=1)
     assert record.withdraw("a") == [1]
@@ -41,7 +41,6 @@ def test_a_withdrawn_first_begin_leaves_no_payload_and_no_state(record: Record) 
         "floor",
         "ended",
         "attempts",
-        "began",
         "lease_until",
     }
     assert record.begin("b", fingerprint="f2")[0] == "begun"

@@ -28,7 +28,7 @@ def test_renewing_keeps_the_record_alive(record: Record) -> None:
     assert record.pttl > 89_000
 
 
-@holds_by("claim_complete", "or ttl_ms)", "or 600000)")
+@holds_by("claim_complete", "'PEXPIRE', idem, ttl_ms", "'PEXPIRE', idem, 600000")
 def test_the_memos_ttl_counts_from_completion(record: Record) -> None:
     record.begin("a", lease=500_000, ttl=500_000)
     record.complete("a", ttl=20_000)
@@ -57,7 +57,7 @@ def test_a_memo_outlives_the_copies_of_a_withdrawn_begin(record: Record) -> None
     record.begin("a", ttl=1_000)
     record.complete("a", ttl=1_000)
     assert LATE_MS - 1_000 < record.pttl <= LATE_MS
-    assert record.begin("lost") == ["ended", "w"]
+    assert record.begin("lost")[0] == "done"
 
 
 def test_what_a_withdraw_or_a_clear_leaves_is_gone_in_two_minutes(record: Record) -> None:

@@ -22,79 +22,83 @@
 --          {'mismatch'}                     another fingerprint is on record
 --          {'ended', how}                   this attempt is over: a late copy starts nothing
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, lease_ms, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local fingerprint, max_attempts, reclaim, task_id = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 
-local r = redis.call('HMGET', idem, 'state', 'owner', 'attempt', 'attempts', 'lease_until', 'last', 'ended',
-  'fingerprint', 'floor', 'open', 'began', 'error', 'encoding', 'result', 'published', 'task_id')
-local state, attempts, lease_until, last, ended = r[1], tonumber(r[4] or 0), tonumber(r[5] or 0), tonumber(r[6]), r[7]
-local known = r[8] or ''
+local r = redis.call('HMGET', idem, 'state', 'last', 'ended', 'fingerprint', 'encoding', 'result', 'published', 'task_id')
+local state, last, ended, known = r[1], r[2] and tonumber(r[2]), r[3], r[4] or ''
 
+if fingerprint ~= '' and known ~= '' and fingerprint ~= known then
+  return {'mismatch'}
+elseif state == 'done' then
+  return {'done', r[5] or '', r[6] or '', r[7] or '', r[8] or ''}
+end
+
+local held = {}
+if state then
+  held = redis.call('HMGET', idem, 'owner', 'attempt', 'attempts', 'lease_until', 'open', 'began', 'error', 'floor')
+  if state == 'failed' or state == 'exhausted' then
+    return {state, held[7] or '', tonumber(held[3])}
+  end
+end
 local how = how_ended(ended, attempt)
 if how then
   return {'ended', how}
 end
-if fingerprint ~= '' and known ~= '' and fingerprint ~= known then
-  return {'mismatch'}
-end
-if state == 'done' then
-  return {'done', r[13] or '', r[14] or '', r[15] or '', r[16] or ''}
-elseif state == 'failed' then
-  return {'failed', r[12] or '', attempts}
-elseif state == 'exhausted' then
-  return {'exhausted', r[12] or '', attempts}
-end
 
-local now = server_ms()
-local began = 'begun'
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+local attempts, began = tonumber(held[3] or 0), 'begun'
 if state == 'running' then
-  if r[3] == attempt and r[2] == owner then
+  local lease_until = tonumber(held[4])
+  if held[2] == attempt and held[1] == owner then
     -- A late copy must not shorten what the holder has renewed since.
     live_at_least(idem, math.max(ttl_ms, lease_ms))
-    redis.call('HSET', idem, 'lease_until', digits(math.max(lease_until, now + lease_ms)))
-    return {r[11], r[10], attempts}
+    redis.call('HSET', idem, 'lease_until', math.max(lease_until, now + lease_ms))
+    return {held[6] or 'begun', tonumber(held[5]), attempts}
   end
   if now < lease_until then
-    return {'running', lease_until - now, r[2], r[3], r[16] or ''}
-  elseif reclaim ~= 'any' and reclaim ~= r[3] then
-    return {'running', 0, r[2], r[3], r[16] or ''}
+    return {'running', lease_until - now, held[1], held[2], r[8] or ''}
+  elseif reclaim ~= 'any' and reclaim ~= held[2] then
+    return {'running', 0, held[1], held[2], r[8] or ''}
   end
   began = 'reclaimed'
 end
 
-local token = next_token(last or 0)
-local number = digits(token)
-if max_attempts > 0 and attempts >= max_attempts then
-  if began == 'reclaimed' then
-    ended = with_ended(ended, r[3], 'e')
-  end
-  live_at_least(idem, ttl_ms)
-  -- The fence rises, so that an attempt which still runs is shut out.
-  redis.call('HSET', idem, 'state', 'exhausted', 'last', number, 'open', '0', 'ended', ended or '')
-  return {'exhausted', r[12] or '', attempts}
-end
-
+local exhausted = max_attempts > 0 and attempts >= max_attempts
 if began == 'reclaimed' then
-  ended = with_ended(ended, r[3], 'x')
+  ended = with_ended(ended, held[2], exhausted and 'e' or 'x')
 end
--- A record that exists gets its TTL first: if the write after it is refused, nothing has begun.
 local exists = last or ended
+-- A record that exists gets its TTL first: if the write after it is refused, nothing has begun.
 if exists then
   live_at_least(idem, math.max(ttl_ms, lease_ms))
 end
-attempts = attempts + 1
-redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', attempts, 'began', began,
-  'lease_until', digits(now + lease_ms), 'fingerprint', known ~= '' and known or fingerprint,
-  'last', number, 'open', number, 'floor', r[9] or digits(token - 1), 'task_id', task_id, 'ended', ended or '')
-if not exists then
-  -- Without a TTL it would stand for ever: it goes again if none can be set.
-  local set = redis.pcall('PEXPIRE', idem, math.max(ttl_ms, lease_ms))
-  if type(set) == 'table' and set.err then
-    redis.call('DEL', idem)
-    return set
-  end
+local token = math.max((last or 0) + 1, now_us)
+if exhausted then
+  -- The fence rises, so that an attempt which still runs is shut out.
+  redis.call('HSET', idem, 'state', 'exhausted', 'last', token, 'open', 0, 'ended', ended or '')
+  return {'exhausted', held[7] or '', attempts}
 end
-return {began, number, attempts}
+
+attempts = attempts + 1
+if exists then
+  redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', attempts,
+    'lease_until', now + lease_ms, 'last', token, 'open', token, 'task_id', task_id,
+    'fingerprint', known ~= '' and known or fingerprint, 'floor', last and held[8] or token - 1,
+    'began', began, 'ended', ended or '')
+  return {began, token, attempts}
+end
+redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', attempts,
+  'lease_until', now + lease_ms, 'last', token, 'open', token, 'task_id', task_id,
+  'fingerprint', fingerprint, 'floor', token - 1)
+-- Without a TTL it would stand for ever: it goes again if none can be set.
+local set = redis.pcall('PEXPIRE', idem, math.max(ttl_ms, lease_ms))
+if type(set) == 'table' and set.err then
+  redis.call('DEL', idem)
+  return set
+end
+return {began, token, attempts}

@@ -9,11 +9,10 @@
 -- Returns  {1}  forgotten; an attempt that ran is shut out, and so are late copies for two minutes
 --          {0}  changed since, or gone
 --
--- @include "fence"
 -- @include "claim"
 local idem, seen, channel = KEYS[1], ARGV[1], ARGV[2]
 
-local r = redis.call('HMGET', idem, 'state', 'attempt', 'last', 'ended', 'floor')
+local r = redis.call('HMGET', idem, 'state', 'attempt', 'last', 'ended')
 if not r[1] or r[3] ~= seen then
   return {0}
 end
@@ -21,8 +20,10 @@ local ended = r[4] or ''
 if r[1] == 'running' then
   ended = with_ended(ended, r[2], 'k')
 end
-redis.call('DEL', idem)
-redis.call('HSET', idem, 'last', digits(next_token(tonumber(r[3]))), 'open', '0', 'floor', r[5] or '0', 'ended', ended)
+-- Not deleted and made anew: if a TTL cannot be set, the old one is still there.
+redis.call('HDEL', idem, 'state', 'owner', 'attempt', 'attempts', 'began', 'lease_until', 'fingerprint', 'encoding',
+  'result', 'published', 'error', 'task_id')
+redis.call('HSET', idem, 'last', r[3] + 1, 'open', 0, 'ended', ended)
 redis.call('PEXPIRE', idem, LATE_MS)
 redis.pcall('PUBLISH', channel, 'free')
 return {1}

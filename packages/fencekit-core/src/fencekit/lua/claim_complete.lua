@@ -15,7 +15,6 @@
 --          {2}              done before, by this attempt
 --          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, ttl_ms, encoding, result = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -25,12 +24,16 @@ local running, r = read_claim(idem, owner, attempt)
 if not running then
   return how_ended(r[7], attempt) == 'c' and {2} or not_running(r, attempt)
 end
--- A removal first: it is allowed at maxmemory, and what follows it then is as well.
-redis.call('HDEL', idem, 'error')
-redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'published', published,
-  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', with_ended(r[7], attempt, 'c'))
 -- Where a begin was withdrawn, a copy of it may be under way: the record outlives it.
-local withdrawn = string.find(r[7] or '', ':w', 1, true)
-redis.call('PEXPIRE', idem, withdrawn and math.max(ttl_ms, LATE_MS) or ttl_ms)
+if r[7] and string.find(r[7], ':w', 1, true) then
+  ttl_ms = math.max(ttl_ms, LATE_MS)
+end
+-- The TTL first: it is allowed at maxmemory, and what follows it then is as well.
+redis.call('PEXPIRE', idem, ttl_ms)
+redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'published', published,
+  'last', r[6] + 1, 'open', 0, 'ended', with_ended(r[7], attempt, 'c'))
+if r[4] ~= '1' then
+  redis.call('HDEL', idem, 'error')
+end
 redis.pcall('PUBLISH', channel, 'done')
 return {1}

@@ -14,7 +14,6 @@
 --          {2}              failed before, by this attempt
 --          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, ttl_ms, error = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -26,6 +25,6 @@ if not running then
 end
 live_at_least(idem, ttl_ms)
 redis.call('HSET', idem, 'state', terminal and 'failed' or 'retryable', 'error', error,
-  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', with_ended(r[7], attempt, 'f'))
+  'last', r[6] + 1, 'open', 0, 'ended', with_ended(r[7], attempt, 'f'))
 redis.pcall('PUBLISH', channel, 'free')
 return {1}

@@ -12,7 +12,6 @@
 --          {2}              given back before, by this attempt
 --          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, ttl_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -23,6 +22,6 @@ if not running then
 end
 live_at_least(idem, ttl_ms)
 redis.call('HSET', idem, 'state', 'retryable', 'attempts', math.max(tonumber(r[4]) - 1, 0),
-  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', with_ended(r[7], attempt, 'r'))
+  'last', r[6] + 1, 'open', 0, 'ended', with_ended(r[7], attempt, 'r'))
 redis.pcall('PUBLISH', channel, 'free')
 return {1}

@@ -11,7 +11,6 @@
 -- Returns  {1, left}        renewed; milliseconds left
 --          {0, how, state}  lost: how the attempt ended, and the record's state; either empty
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, lease_ms, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -20,8 +19,9 @@ local running, r = read_claim(idem, owner, attempt)
 if not running then
   return not_running(r, attempt)
 end
-local now = server_ms()
-local lease_until = math.max(tonumber(r[5] or 0), now + lease_ms)
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local lease_until = math.max(tonumber(r[5]), now + lease_ms)
 live_at_least(idem, math.max(ttl_ms, lease_until - now))
-redis.call('HSET', idem, 'lease_until', digits(lease_until))
+redis.call('HSET', idem, 'lease_until', lease_until)
 return {1, lease_until - now}

@@ -10,7 +10,6 @@
 -- Returns  {1}  the attempt was running; it is given back, uncounted
 --          {0}  it was not
 --
--- @include "fence"
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, channel = ARGV[1], ARGV[2], ARGV[3]
@@ -34,7 +33,7 @@ end
 live_at_least(idem, LATE_MS)
 local attempts = math.max(tonumber(r[4]) - 1, 0)
 redis.call('HSET', idem, 'state', 'retryable', 'attempts', attempts,
-  'last', digits(next_token(tonumber(r[6]))), 'open', '0', 'ended', ended)
+  'last', r[6] + 1, 'open', 0, 'ended', ended)
 if attempts == 0 and not redis.call('HGET', idem, 'error') then
   -- As if it had never been: no payload is on record either.
   redis.call('HDEL', idem, 'state', 'fingerprint', 'owner', 'attempt', 'task_id')

@@ -176,7 +176,6 @@ class Begun:
         return max(ttl_ms, _LATE_MS) if self.resent else ttl_ms
 
 
-@dataclass(frozen=True)
 class Standing:
     """How a record stands that did not let an attempt begin.
 
@@ -193,15 +192,40 @@ class Standing:
         task_id: IN_PROGRESS, ALREADY_DONE: the message that carries or carried the work.
     """
 
-    outcome: BeginOutcome
-    retry_after_ms: int = 0
-    owner_id: str = ""
-    attempt: str = ""
-    memo: Memo | None = None
-    error: str = ""
-    attempts: int = 0
-    published: bytes = b""
-    task_id: str = ""
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "error",
+        "memo",
+        "outcome",
+        "owner_id",
+        "published",
+        "retry_after_ms",
+        "task_id",
+    )
+
+    def __init__(
+        self,
+        outcome: BeginOutcome,
+        *,
+        retry_after_ms: int = 0,
+        owner_id: str = "",
+        attempt: str = "",
+        memo: Memo | None = None,
+        error: str = "",
+        attempts: int = 0,
+        published: bytes = b"",
+        task_id: str = "",
+    ) -> None:
+        self.outcome = outcome
+        self.retry_after_ms = retry_after_ms
+        self.owner_id = owner_id
+        self.attempt = attempt
+        self.memo = memo
+        self.error = error
+        self.attempts = attempts
+        self.published = published
+        self.task_id = task_id
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,10 @@ def begin(terms: Terms, wait: float | None = None) -> Flow[Begun | Standing]:
         OutcomeUnknown: no answer, not even to the withdraw: an attempt may stand until its lease
             is over.
     """
-    if wait is None:
-        return (yield from _try(terms))
+    return _try(terms) if wait is None else _wait(terms, wait)
+
+
+def _wait(terms: Terms, wait: float) -> Flow[Begun | Standing]:
     deadline = (yield Now()) + wait
     outcome = yield from _try(terms)
     if outcome.outcome is not BeginOutcome.IN_PROGRESS:
@@ -227,7 +229,7 @@ def _try(terms: Terms) -> Flow[Begun | Standing]:
     while True:
         attempt = new_attempt()
         try:
-            answer = yield from trace(begin_operation(terms, attempt))
+            answer: Answer = yield begin_operation(terms, attempt)
         except GeneratorExit:
             raise
         except StoreError as error:
@@ -298,7 +300,8 @@ def complete(
     until, pause, sends = 0.0, _FIRST_PAUSE, 0
     while True:
         try:
-            return (yield from perform(operation))
+            answer: Answer = yield operation
+            return _why(answer.reply)
         except StoreError as error:
             sends += error.sends
             now = yield Now()

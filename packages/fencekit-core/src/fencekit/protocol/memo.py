@@ -7,7 +7,7 @@ of it. The work is never repeated because of its memo: what cannot be stored lea
 
 from __future__ import annotations
 
-from json import JSONEncoder, loads
+from json import JSONDecoder, JSONEncoder
 from typing import Any, Final, NamedTuple
 
 from fencekit.errors import IdempotencyResultMissing
@@ -39,9 +39,8 @@ _REASONS: Final = {
     UNSERIALISABLE: "it could not be written as JSON",
     TOO_LARGE: "it was larger than max_result_bytes",
 }
-_to_json: Final = JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=True
-).encode
+_to_json: Final = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_from_json: Final = JSONDecoder().decode
 
 
 class Memo(NamedTuple):
@@ -80,7 +79,7 @@ def decode(key: str, encoding: str, data: bytes) -> Any:
     """
     if encoding == JSON:
         try:
-            return loads(data)
+            return _from_json(data.decode())
         except ValueError:
             raise IdempotencyResultMissing(key, reason="its memo is damaged") from None
     reason = _REASONS.get(encoding, f"it is stored as {encoding!r}, which is not ours to read")

@@ -57,9 +57,9 @@ class Param:
     rest: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Script:
-    """A Lua script, ready to be sent.
+    """A Lua script, ready to be sent. Compared and hashed by identity: every command looks it up.
 
     Attributes:
         name: the file's stem, e.g. ``lock_acquire``.

@@ -6,14 +6,19 @@
 --   owner        who began the attempt
 --   attempt      the attempt that runs, or ran last: 32 hexadecimal digits
 --   attempts     how many were begun and not given back
---   began        how the attempt that runs began, so that a repeated begin answers as the first did
+--   began        'reclaimed' where the attempt that runs took over from another, so that a begin
+--                that is repeated answers as the first did
 --   lease_until  server time in milliseconds
 --   fingerprint  digest of the payload, empty if none was shown
---   last, open, floor   the fence, as in include/fence.lua; each token is minted by a begin
+--   last, open, floor   the fence, as in include/fence.lua. Only a begin mints a token; every end
+--                advances `last` beyond it, so that what has ended is shut out
 --   result, encoding    the memo of a done record; published and task_id belong to Celery
 --   error        what the last failed attempt left
 --   ended        the last 16 attempts that ended, oldest first: attempt, ':', a letter, ' '
 --                c completed, f failed, r released, w withdrawn, x reclaimed, e exhausted, k cleared
+
+--
+-- Numbers are handed to redis.call as they are: it writes 17 digits, and all of ours are below 2^53.
 
 -- As long as a copy of a command may be under way, milliseconds: what is known of ended attempts
 -- lives at least that long.
@@ -23,16 +28,11 @@ local ENDED_BYTES = 16 * 35
 
 -- How an attempt ended, as a letter; nil if it did not, or so long ago that it is forgotten.
 local function how_ended(ended, attempt)
-  return string.match(ended or '', attempt .. ':(%a)')
+  return ended and string.match(ended, attempt .. ':(%a)')
 end
 
 local function with_ended(ended, attempt, how)
   return string.sub((ended or '') .. attempt .. ':' .. how .. ' ', -ENDED_BYTES)
-end
-
-local function server_ms()
-  local now = redis.call('TIME')
-  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 end
 
 -- What every operation on a running attempt asks first. Returns whether the attempt is running
