@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fencekit.canonical import canonicalize, idempotency_key
+from fencekit.claims import AsyncClaim, Claim
 from fencekit.errors import (
     AlreadyAcquiredError,
     CanonicalizeError,
@@ -35,7 +36,9 @@ from fencekit.errors import (
 from fencekit.fencing import AsyncFenceGate, FenceGate
 from fencekit.handles import AsyncLockHandle, LockHandle
 from fencekit.hooks import FenceKitHooks
+from fencekit.idempotency import AsyncIdempotencyGuard, IdempotencyGuard
 from fencekit.locks import AsyncDistributedLock, DistributedLock
+from fencekit.protocol.claim import BeginOutcome
 from fencekit.protocol.lock import LockInfo
 from fencekit.protocol.token import FenceToken
 from fencekit.redis_lock import RedisLock
@@ -48,10 +51,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAcquiredError",
+    "AsyncClaim",
     "AsyncDistributedLock",
     "AsyncFenceGate",
+    "AsyncIdempotencyGuard",
     "AsyncLockHandle",
+    "BeginOutcome",
     "CanonicalizeError",
+    "Claim",
     "DistributedLock",
     "FenceGate",
     "FenceKitError",
@@ -62,6 +69,7 @@ __all__ = [
     "IdempotencyError",
     "IdempotencyExhausted",
     "IdempotencyFailed",
+    "IdempotencyGuard",
     "IdempotencyInProgress",
     "IdempotencyNotOwned",
     "IdempotencyPayloadMismatch",
