@@ -35,7 +35,8 @@ end
 
 local last, open, lapsed, floor = read_fence(fence)
 local token = next_token(last or 0)
-if not last then
+if not last or floor >= last then
+  -- No record, or one that no grant has made: nothing is known of what was minted before.
   floor = token - 1
 elseif open ~= 0 then
   -- The grant before this one was never given back: remember that its lease ran out.

@@ -19,6 +19,7 @@
 -- @include "fence"
 -- @include "restore"
 -- @include "bury"
+-- @include "withdraw"
 local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
 local owner, attempt, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local retention_ms, bury, channel = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
@@ -34,6 +35,7 @@ if redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. digits(token) th
 end
 local last, open, lapsed, floor = read_fence(fence)
 if bury then
-  bury_attempt(gone, attempt)
+  -- When the lease ended, a late copy may have been granted the lock anew: it is nobody's.
+  withdraw_attempt(lock, fence, gone, owner, attempt, retention_ms, channel)
 end
 return {was_released(last, open, lapsed, floor, token) and 2 or 0}

@@ -16,17 +16,8 @@
 -- @include "fence"
 -- @include "restore"
 -- @include "bury"
+-- @include "withdraw"
 local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
 local owner, attempt, retention_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local held = redis.call('GET', lock)
-local stem = owner .. ':' .. attempt .. ':'
-if held and string.sub(held, 1, #stem) == stem then
-  redis.call('DEL', lock)
-  restore_fence(fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
-  bury_attempt(gone, attempt)
-  redis.pcall('PUBLISH', channel, 'free')
-  return {1}
-end
-bury_attempt(gone, attempt)
-return {0}
+return {withdraw_attempt(lock, fence, gone, owner, attempt, retention_ms, channel) and 1 or 0}

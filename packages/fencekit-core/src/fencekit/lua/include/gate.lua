@@ -23,19 +23,20 @@ local function refused(record, lock, mode, token)
   return nil
 end
 
--- Note a token that was accepted, so that no older one is from now on. A record that was lost
--- comes back: knowing nothing below this token, or nothing up to it where no lock proves it. The
--- usual token is its record's last already, and costs nothing.
+-- Note a token that was accepted, so that no older one is from now on. A record that was lost, or
+-- lost and made anew by something that knew of no grant, comes back: knowing nothing below this
+-- token, or nothing up to it where no lock proves it. The usual token is its record's last already,
+-- and costs nothing.
 local function note_token(record, lock, mode, token, retention_ms)
   local last, held = known_tokens(record, lock, mode)
   if last and last >= token then
     return
   end
-  local number = string.format('%.0f', token)
-  if last then
+  local number, proven = string.format('%.0f', token), held == token
+  local floor = tonumber(redis.call('HGET', record, 'floor') or 0)
+  if last and floor < last and not proven then
     redis.call('HSET', record, 'last', number)
   else
-    local proven = held == token
     redis.call('HSET', record, 'last', number, 'open', proven and number or '0', 'lapsed', '',
       'floor', string.format('%.0f', proven and token - 1 or token))
   end
