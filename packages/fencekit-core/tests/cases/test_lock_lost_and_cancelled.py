@@ -3,8 +3,8 @@
 How each bites: redis-py's own lock meets the same fault, or a lock of SET NX, or ours with the
 rule taken out that answers the fault, and the same question is answered wrongly.
 
-- redis-py's lock cannot repeat a release that failed or was cancelled: it has forgotten its token, or
-  finds its key gone and says "not yours"; and a cancelled acquire of it leaves its key.
+- redis-py's lock cannot repeat a release that failed or was cancelled: it has forgotten its token,
+  or finds its key gone and says "not yours"; and a cancelled acquire of it leaves its key.
 - A SET NX that is sent again finds its own first copy, and says "not acquired"; a
   compare-and-delete that is sent again finds nothing, and says "not yours".
 - An acquire that the driver sends again after its cancellation is nobody's.
