@@ -1,0 +1,205 @@
+"""Ending, renewing, reading and clearing, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencekit.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from fencekit.keys import names
+from fencekit.protocol import idempotency as protocol
+from fencekit.protocol.batch import resume
+from fencekit.protocol.claim import BeginOutcome, Begun, RecordState, Terms
+from fencekit.protocol.memo import Memo
+from fencekit.protocol.operation import Answer, Now, Operation, Sleep
+from fencekit.protocol.token import FenceToken
+from harness.flows import Play
+
+NAMES = names("fencekit", "job")
+CHANNEL = "fencekit:{job}:idem"
+MEMO = Memo("json", b"7")
+
+
+def begun(*, resent: bool = False) -> Begun:
+    return Begun(
+        Terms(NAMES, "me", lease_ms=1_000, ttl_ms=9_000),
+        "a" * 32,
+        BeginOutcome.BEGUN,
+        token=FenceToken(7, resource="job", record="claim"),
+        number=1,
+        sent_at=100.0,
+        resent=resent,
+    )
+
+
+def test_complete_is_one_command() -> None:
+    play = Play(protocol.complete(begun(), MEMO, published=b"p"))
+    operation = play.script("claim_complete")
+    assert operation.keys == ("fencekit:{job}:idem",)
+    assert operation.args == ("me", "a" * 32, 9_000, "json", b"7", b"p", CHANNEL)
+    assert play.answer([1]).result is None
+    assert Play(protocol.complete(begun(), MEMO)).answer([2]).result is None
+
+
+def test_the_memo_may_be_kept_for_another_time() -> None:
+    play = Play(protocol.complete(begun(), MEMO, ttl_ms=500))
+    assert play.script("claim_complete").args[2] == 500
+    play = Play(protocol.complete(begun(resent=True), MEMO, ttl_ms=500))
+    assert play.script("claim_complete").args[2] == 120_000
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ([0, b"x", b"done"], "took the work over"),
+        ([0, b"e", b"exhausted"], "no attempt was left"),
+        ([0, b"k", b""], "cleared"),
+        ([0, b"w", b"running"], "withdrawn"),
+        ([0, b"f", b"retryable"], "failed already"),
+        ([0, b"", b""], "no record of it"),
+        ([0, b"", b"running"], "running, by another attempt"),
+    ],
+)
+def test_why_an_end_was_not_applied(reply: list[Any], reason: str) -> None:
+    found = Play(protocol.complete(begun(), MEMO)).answer(reply).result
+    assert found is not None
+    assert reason in found
+    for operation in (protocol.fail(begun(), "Oops"), protocol.release(begun())):
+        assert reason in str(operation.parse(reply))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutcomeUnknown("no answer", sends=4),
+        StoreUnavailable("no connection"),
+        StoreRefused("OOM", "OOM out of memory"),
+    ],
+)
+def test_after_the_effect_a_store_error_is_not_the_end(error: Exception) -> None:
+    play = Play(protocol.complete(begun(), MEMO))
+    first = play.script("claim_complete")
+    play.throw(error)
+    play.asks(Now)
+    play.send(100.0)
+    assert play.asks(Sleep).seconds < 1
+    play.send()
+    assert play.script("claim_complete") is first, "the same attempt, the same command"
+    assert play.answer([2]).result is None
+
+
+def test_at_last_the_outcome_is_unknown() -> None:
+    play = Play(protocol.complete(begun(), MEMO))
+    now, tries = 100.0, 1
+    play.throw(OutcomeUnknown("no answer", sends=2))
+    while now < 103:
+        play.send(now)
+        now += play.asks(Sleep).seconds
+        play.send()
+        play.script("claim_complete")
+        tries += 1
+        play.throw(OutcomeUnknown("no answer", sends=2))
+    with pytest.raises(OutcomeUnknown, match="'job' is recorded as done") as caught:
+        play.send(now)
+    assert caught.value.sends == 2 * tries
+    assert 4 < tries < 20
+    assert now < 104
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("cancelled")])
+def test_a_completion_that_is_interrupted_lets_go_at_once(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        Play(protocol.complete(begun(), MEMO)).throw(error)
+
+
+def test_fail_and_release_are_one_command() -> None:
+    fail = protocol.fail(begun(), "Oops", terminal=True)
+    assert fail.script.name == "claim_fail"
+    assert fail.args == ("me", "a" * 32, 9_000, "Oops", 1, CHANNEL)
+    assert protocol.fail(begun(), "Oops").args[4] == 0
+    release = protocol.release(begun(), ttl_ms=5)
+    assert release.script.name == "claim_release"
+    assert release.args == ("me", "a" * 32, 5, CHANNEL)
+
+
+def test_a_renewal_moves_the_deadline_and_never_back() -> None:
+    attempt = begun()
+    play = Play(protocol.renew(attempt))
+    assert play.script("claim_renew").args == ("me", "a" * 32, 1_000, 9_000)
+    assert play.answer([1, 1_000], sent_at=100.5).result is None
+    assert attempt.deadline == pytest.approx(101.5)
+    Play(protocol.renew(attempt, 5_000)).answer([1, 5_000], sent_at=101.0)
+    assert attempt.deadline == pytest.approx(106.0)
+    assert attempt.lease_ms == 5_000
+    Play(protocol.renew(attempt, 10)).answer([1, 4_000], sent_at=101.5)
+    assert attempt.deadline == pytest.approx(106.0)
+    assert "took the work over" in str(
+        Play(protocol.renew(attempt)).answer([0, b"x", b"running"]).result
+    )
+
+
+def test_what_the_keeper_sends_is_read_as_milliseconds_or_lost() -> None:
+    operation = protocol.renew_operation(begun())
+    assert operation.parse([1, 900]) == 900
+    assert operation.parse([0, b"x", b"running"]) is None
+
+
+def test_reading_a_record() -> None:
+    operation = protocol.read(NAMES)
+    assert operation.parse([None, None, None, 0, b"9", None, None, None, None, 120_000]) is None
+    status = operation.parse([b"running", b"me", b"2", 300, b"7", None, b"Oops", b"t", None, 9_000])
+    assert status is not None
+    assert (status.key, status.state, status.owner_id) == ("job", RecordState.RUNNING, "me")
+    assert (status.attempts, status.lease_ms, status.fence) == (2, 300, 7)
+    assert (status.encoding, status.error, status.expires_ms) == (None, "Oops", 9_000)
+    assert protocol.read_memo(NAMES).parse([b"done", b"json", b"7"]) == (RecordState.DONE, MEMO)
+    assert protocol.read_memo(NAMES).parse([None, None, None]) == (None, Memo("", b""))
+
+
+RECORD = [b"done", b"me", b"1", 0, b"7", b"json", None, b"", b"", 9_000]
+
+
+def test_clearing_reads_and_then_clears_what_it_read() -> None:
+    play = Play(protocol.clear(NAMES))
+    play.script("claim_read")
+    play.answer(RECORD)
+    assert play.script("claim_clear").args == (7, CHANNEL)
+    assert play.answer([1]).result is True
+
+
+def test_clearing_nothing_sends_nothing_more() -> None:
+    assert Play(protocol.clear(NAMES)).answer([None] * 3 + [0] + [None] * 5 + [-2]).result is False
+
+
+def test_clearing_what_changed_meanwhile_looks_again() -> None:
+    play = Play(protocol.clear(NAMES))
+    play.answer(RECORD).answer([0])
+    play.script("claim_read")
+    play.answer([*RECORD[:4], b"8", *RECORD[5:]])
+    assert play.script("claim_clear").args[0] == 8
+
+
+def test_a_clear_whose_first_copy_was_lost_leaves_the_next_record_alone() -> None:
+    assert Play(protocol.clear(NAMES)).answer(RECORD).answer([0], sends=2).result is True
+
+
+def test_a_flow_whose_first_step_was_performed_elsewhere_goes_on() -> None:
+    flow = protocol.complete(begun(), MEMO)
+    assert isinstance(next(flow), Operation)
+    play = Play(resume(flow, OutcomeUnknown("no answer", sends=2)))
+    play.asks(Now)
+    play.send(1.0).send()
+    assert play.answer([1]).result is None
+
+    flow = protocol.complete(begun(), MEMO)
+    next(flow)
+    assert Play(resume(flow, Answer([2]))).result is None
+
+    flow = protocol.complete(begun(), MEMO)
+    next(flow)
+    resumed = resume(flow, OutcomeUnknown("no answer", sends=2))
+    next(resumed)
+    resumed.close()
+    with pytest.raises(StopIteration):
+        next(flow)
