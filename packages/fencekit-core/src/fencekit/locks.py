@@ -183,7 +183,7 @@ class DistributedLock(LockBase[LockHandle]):
         """
         self._check_handle(handle, LockHandle)
         grant = handle.grant_for(self)
-        if handle.verdict in {Verdict.RELEASED, Verdict.RELEASED_BEFORE}:
+        if handle.verdict is not None and handle.verdict is not Verdict.LOST:
             return
         if handle.kept is not None:
             self._driver.keeper.drop(handle.kept)
@@ -406,7 +406,7 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
         """
         self._check_handle(handle, AsyncLockHandle)
         grant = handle.grant_for(self)
-        if handle.verdict in {Verdict.RELEASED, Verdict.RELEASED_BEFORE}:
+        if handle.verdict is not None and handle.verdict is not Verdict.LOST:
             return
         if handle.kept is not None:
             self._driver.keeper.drop(handle.kept)

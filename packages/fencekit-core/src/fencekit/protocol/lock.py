@@ -87,9 +87,13 @@ class Verdict(Enum):
     LOST = 0
 
 
-@dataclass(frozen=True)
+# By number: a look-up by `Verdict(number)` runs through the enum's machinery.
+_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict}
+
+
+@dataclass(slots=True)
 class Claimant:
-    """Who asks for which lock, and on what terms.
+    """Who asks for which lock, and on what terms. Never changed once made, as an `Operation`.
 
     Attributes:
         names: the keys of the lock.
@@ -432,7 +436,7 @@ def _left(reply: Reply) -> int | None:
 
 
 def _verdict(reply: Reply) -> Verdict:
-    return Verdict(reply[0])
+    return _VERDICTS[reply[0]]
 
 
 def _first_int(reply: Reply) -> int:

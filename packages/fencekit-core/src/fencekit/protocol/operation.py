@@ -64,9 +64,11 @@ class Replication:
     timeout_ms: int
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Operation(Generic[T]):
     """One script call: what to run, on which keys, with what, and how to read the reply.
+
+    Never changed once made, but not frozen either: that would take three times as long to make.
 
     Attributes:
         script: what runs inside the server.
