@@ -168,6 +168,11 @@ class SyncDriver:
         pool.give(wire)
         return reply
 
+    def trim(self) -> None:
+        """Close the connections that a rush has left idle."""
+        for pool in list(self._pools.values()):
+            pool.trim()
+
     def close(self) -> None:
         """Close every connection and end the threads; the next use starts afresh."""
         self.keeper.close()

@@ -23,6 +23,8 @@ _log = logging.getLogger("fencekit.wake")
 # The hub's own timeout: how long a silent server is believed to be there after a PING, seconds.
 TIMEOUT = 2.0
 PING_EVERY = 5.0
+# How often connections are looked for that a rush has left behind, seconds.
+TRIM_EVERY = 0.5
 # How long a subscription outlives its last waiter: a name that is fought over keeps it.
 LINGER = 2.0
 # Without a subscription (the server is away, or forbids it) waiters look for themselves.
@@ -206,18 +208,22 @@ class WakeHub:
             self._board.wake_all()
 
     def _listen(self, wire: Wire) -> None:
-        asked = False
+        asked, silent_since = False, time.monotonic()
         while not self._closing:
-            message = wire.poll(TIMEOUT if asked else PING_EVERY)
-            if message is None:
-                if asked:
-                    raise WireLost("no answer to PING", sent=True)
-                asked = self._tidy()
-                if not asked:
-                    return
+            message = wire.poll(TRIM_EVERY)
+            if message is not None:
+                asked, silent_since = False, time.monotonic()
+                self._hear(message)
                 continue
-            asked = False
-            self._hear(message)
+            # Those that wait need no connections, and there may be many.
+            self._driver.trim()
+            if time.monotonic() - silent_since < (TIMEOUT if asked else PING_EVERY):
+                continue
+            if asked:
+                raise WireLost("no answer to PING", sent=True)
+            asked, silent_since = self._tidy(), time.monotonic()
+            if not asked:
+                return
 
     def _tidy(self) -> bool:
         """Give up idle channels and ask whether the server is there; False when nobody waits."""

@@ -28,6 +28,8 @@ _READ_SIZE = 65536
 # A connection that lay idle for longer is looked at before it is trusted: a server that restarted
 # meanwhile would otherwise cost an unanswered copy.
 _TRUSTED_IDLE = 0.001
+# How long a connection is kept that was needed in a rush, seconds.
+_KEPT_IDLE = 0.5
 
 
 def new_decoder() -> Any:
@@ -220,6 +222,19 @@ class WirePool:
         if self._waiting:
             with self._condition:
                 self._condition.notify()
+
+    def trim(self) -> None:
+        """Close the connections that nobody has used for a while, but for one."""
+        before = time.monotonic() - _KEPT_IDLE
+        while len(self._idle) > 1:
+            try:
+                wire = self._idle.popleft()
+            except IndexError:  # other threads took the last ones
+                return
+            if wire.used_at > before:
+                self.give(wire)
+                return
+            self.drop(wire)
 
     def drop(self, wire: Wire) -> None:
         """Close a connection of no further use."""
