@@ -8,8 +8,11 @@
     worker        a worker process: takes a job, says where it is, tells how it ended
     fenced        the job done with fencekit
     plain         the same job done without
+    bank          what makes a job slow
     ledger        where the effects go: a SQLite file whose rows carry a fence
-    runner        starts the workers, feeds them, kills them, and keeps count
+    runner        feeds the workers, kills and freezes them, and keeps count
+    hands         a worker as the runner sees it
+    story         what happened to a worker that was frozen
     audit         reads the ledger afterwards and judges it
     report        progress, table, timelines and verdict
 

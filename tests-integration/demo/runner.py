@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from demo import worker
 from demo.broker import Broker
-from demo.faults import Action, Fault, Faults
+from demo.faults import Action, Faults
+from demo.hands import Hand
 from demo.messages import (
     Begun,
     Entered,
     Finished,
     Halted,
     How,
-    Job,
     LeaseLost,
     Message,
     Point,
@@ -30,11 +26,10 @@ from demo.messages import (
 from demo.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnProcess
+    from collections.abc import Sequence
 
     from demo.deliveries import Delivery
+    from demo.worker import Setup
 
 __all__ = ["Count", "Runner", "WorkerCrashed"]
 
@@ -86,52 +81,6 @@ class Count:
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
-class _Worker:
-    """A worker process, as the runner sees it."""
-
-    def __init__(self, name: str, process: SpawnProcess, pipe: Connection) -> None:
-        self.name = name
-        self.process = process
-        self.pipe = pipe
-        self.delivery: Delivery | None = None
-        self.fault: Fault | None = None
-        self.told: list[Message] = []
-        self.frozen = False
-        self.woken = False
-
-    def give(self, delivery: Delivery, fault: Fault | None) -> None:
-        """Hand over a job."""
-        self.delivery, self.fault, self.told, self.woken = delivery, fault, [], False
-        self.pipe.send(Job(delivery, None if fault is None else fault.point))
-
-    def go_on(self) -> None:
-        """End its halt."""
-        self.pipe.send(None)
-
-    def freeze(self) -> None:
-        """Stop it with SIGSTOP, and return when it has stopped."""
-        pid = self._pid()
-        os.kill(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED)
-        self.frozen = True
-        self.go_on()  # which it hears when it wakes up
-
-    def wake(self) -> None:
-        """Let it go on, as if nothing had been."""
-        os.kill(self._pid(), signal.SIGCONT)
-        self.frozen, self.woken = False, True
-
-    def kill(self) -> None:
-        """End it with SIGKILL, even if it is stopped."""
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-
-    def _pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-
 class Runner:
     """One run.
 
@@ -141,16 +90,14 @@ class Runner:
         broker: the queue.
     """
 
-    def __init__(
-        self, deliveries: Sequence[Delivery], setup: worker.Setup, audience: Audience
-    ) -> None:
+    def __init__(self, deliveries: Sequence[Delivery], setup: Setup, audience: Audience) -> None:
         self.count = Count()
         self.stories: list[Story] = []
         self.broker = Broker(deliveries, _VISIBILITY)
         self._setup = setup
         self._audience = audience
         self._faults = Faults(len(deliveries), setup.seed)
-        self._workers: list[_Worker] = []
+        self._hands: list[Hand] = []
         self._hired = 0
 
     def run(self, workers: int) -> None:
@@ -163,36 +110,25 @@ class Runner:
             for _ in range(workers):
                 self._hire()
             # Also when all is acknowledged somebody may be at a second copy of something.
-            while not self.broker.done or any(w.delivery for w in self._workers):
+            while not self.broker.done or any(h.delivery for h in self._hands):
                 self._hand_out()
                 self._listen()
             self._dismiss()
         finally:
-            for left in self._workers:
+            for left in self._hands:
                 left.kill()
 
     def _hire(self) -> None:
         self._hired += 1
-        name = f"worker {self._hired}"
-        # Not forked: a worker shares nothing with us but its end of the pipe, so that either side
-        # notices when the other is gone.
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=worker.main, args=(theirs, self._setup), name=name, daemon=True
-        )
-        with _no_ctrl_c():
-            process.start()
-            self._workers.append(_Worker(name, process, ours))
-        theirs.close()
+        self._hands.append(Hand.hire(f"worker {self._hired}", self._setup))
 
     def _hand_out(self) -> None:
-        for idle in [w for w in self._workers if w.delivery is None]:
+        for idle in [h for h in self._hands if h.delivery is None]:
             delivery = self.broker.take(time.monotonic())
             self._tell_of_timeouts()
             if delivery is None:
                 return
-            busy = [w.fault for w in self._workers if w.delivery is not None]
+            busy = [h.fault for h in self._hands if h.delivery is not None]
             may_freeze = all(f is None or f.action is not Action.FREEZE for f in busy)
             fault = self._faults.arm(self.broker.acknowledged, may_freeze=may_freeze)
             with suppress(BrokenPipeError):  # it has crashed, as the next look at its pipe shows
@@ -209,7 +145,7 @@ class Runner:
     def _listen(self) -> None:
         wakes_at = self.broker.wakes_at()
         timeout = None if wakes_at is None else max(wakes_at - time.monotonic(), 0)
-        pipes = {w.pipe: w for w in self._workers}
+        pipes = {h.pipe: h for h in self._hands}
         for pipe in wait(list(pipes), timeout):
             teller = pipes[pipe]  # type: ignore[index]  # typeshed: wait() may return other objects
             try:
@@ -220,7 +156,7 @@ class Runner:
                 raise WorkerCrashed(f"{teller.name} ended by itself, with {code}") from None
             self._hear(teller, message)
 
-    def _hear(self, teller: _Worker, message: Message) -> None:
+    def _hear(self, teller: Hand, message: Message) -> None:
         assert teller.delivery is not None
         story = self._story_of(teller.delivery)
         if story is not None:
@@ -243,7 +179,7 @@ class Runner:
     def _story_of(self, delivery: Delivery) -> Story | None:
         return next((s for s in self.stories if s.delivery is delivery), None)
 
-    def _strike(self, victim: _Worker, delivery: Delivery, halted: Halted) -> None:
+    def _strike(self, victim: Hand, delivery: Delivery, halted: Halted) -> None:
         assert victim.fault is not None
         what = f"{victim.name} {halted.point.value}, at {delivery.event.id}"
         if victim.fault.action is Action.FREEZE:
@@ -260,13 +196,13 @@ class Runner:
             self._audience.say(f"SIGSTOP  {what}")
             return
         victim.kill()
-        self._workers.remove(victim)
+        self._hands.remove(victim)
         self.count.kills[halted.point] += 1
         self.broker.defer(delivery.number, time.monotonic())
         self._audience.say(f"SIGKILL  {what}")
         self._hire()
 
-    def _finish(self, teller: _Worker, delivery: Delivery, end: Finished) -> None:
+    def _finish(self, teller: Hand, delivery: Delivery, end: Finished) -> None:
         count, number = self.count, delivery.number
         if end.answer is not None:
             count.answers.setdefault(delivery.event.id, []).append(end.answer)
@@ -287,7 +223,7 @@ class Runner:
         teller.delivery = teller.fault = None
 
     def _wake_whom_it_replaced(self, delivery: Delivery) -> None:
-        for sleeper in self._workers:
+        for sleeper in self._hands:
             if sleeper.frozen and sleeper.delivery is delivery:
                 story = self._story_of(delivery)
                 assert story is not None
@@ -296,17 +232,7 @@ class Runner:
                 self._audience.say(f"SIGCONT  {sleeper.name}")
 
     def _dismiss(self) -> None:
-        for idle in self._workers:
+        for idle in self._hands:
             idle.pipe.send(None)
-        for idle in self._workers:
+        for idle in self._hands:
             idle.process.join(_FAREWELL)
-
-
-@contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Start a process that never sees Ctrl-C: it is for us, and we end the process."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
