@@ -115,7 +115,7 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
     errors = importlib.import_module(f"{library}.exceptions")
     known = Errors((errors.ConnectionError, errors.TimeoutError, OSError), errors.ResponseError)
     if hasattr(client, "nodes_manager"):
-        return _describe_cluster(client, colour, known)
+        return _describe_cluster(client, library, colour, known)
     pool = client.connection_pool
     kind: Literal["single", "sentinel"] = (
         "sentinel" if hasattr(pool, "sentinel_manager") else "single"
@@ -156,22 +156,35 @@ def _library(client: Any) -> tuple[str, Literal["sync", "async"]]:
     raise TypeError(msg)
 
 
-def _describe_cluster(client: Any, colour: Literal["sync", "async"], errors: Errors) -> Client:
+class _ConnectHook:
+    """A cluster client calls its user's hook after its own handshake, a connection in its place."""
+
+    def __init__(self, hook: Any) -> None:
+        self._hook = hook
+
+    def __call__(self, connection: Any) -> None:
+        connection.on_connect()
+        self._hook(connection)
+
+
+def _describe_cluster(
+    client: Any, library: str, colour: Literal["sync", "async"], errors: Errors
+) -> Client:
     manager = client.nodes_manager
     nodes = list(manager.startup_nodes.values())
     if colour == "async":
         connection_class = nodes[0].connection_class
         raw = dict(nodes[0].connection_kwargs)
     else:
-        # Any node that the client has connected to: it made its pool of the settings we need.
-        pool = next(
-            node.redis_connection.connection_pool
-            for node in (*manager.nodes_cache.values(), *nodes)
-            if node.redis_connection is not None
-        )
+        # Any node will do: the client makes its pool of the settings we need.
+        seed = next(iter((*manager.nodes_cache.values(), *nodes)))
+        pool = getattr(client, f"get_{library}_connection")(seed).connection_pool
         connection_class, raw = pool.connection_class, dict(pool.connection_kwargs)
     # The cluster client's own hook asks for READONLY and keeps the client alive.
-    raw["redis_connect_func"] = getattr(client, "user_on_connect_func", None)
+    raw.pop(f"{library}_connect_func", None)
+    hook = getattr(client, "user_on_connect_func", None)
+    if hook is not None:
+        raw[f"{library}_connect_func"] = _ConnectHook(hook)
     settings, timeout = _ours(raw)
     return Client(
         colour=colour,

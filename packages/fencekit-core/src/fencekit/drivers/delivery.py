@@ -23,7 +23,8 @@ _BUDGET = 8.0
 _TIDY_BUDGET = 1.0
 _MIN_SENDS = 2
 _MAX_SENDS = 4
-_MAX_REDIRECTS = 16
+# Redirects followed at once. Nodes that send us to each other agree some moments later.
+_PROMPT_REDIRECTS = 4
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 
@@ -51,8 +52,9 @@ class Delivery:
 
     Attributes:
         operation: what is brought.
-        node: where to, in a cluster; None for wherever the key's slot lives.
-        asking: whether the node must be told that it is a guest (ASK).
+        node: where its last answer sent it, as a cluster's node spells it; None: nowhere else.
+        at: where the last copy went, in a cluster.
+        asking: whether the node must be told that we were sent to it (ASK).
         reconnect: whether the connection just used is of no further use.
         sends: copies that left and may be carried out.
     """
@@ -65,6 +67,7 @@ class Delivery:
         "_tries",
         "_whole",
         "asking",
+        "at",
         "node",
         "operation",
         "reconnect",
@@ -78,6 +81,7 @@ class Delivery:
         self.operation = operation
         self._fails_over = fails_over
         self.node: Address | None = None
+        self.at: Address | None = None
         self.asking = False
         self.reconnect = False
         self.sends = 0
@@ -131,17 +135,19 @@ class Delivery:
                 confirmed if isinstance(confirmed, int) else 0,
             )
         self.sends -= 1  # an error that is handled here says that nothing was carried out
-        self.asking = False
         code = reply.code
         if code == "NOSCRIPT" and not self._whole:
             self._whole = True
             return 0.0
-        if code in {"MOVED", "ASK"} and self._redirects < _MAX_REDIRECTS:
+        self.asking = False
+        if code in {"MOVED", "ASK"}:
             self._redirects += 1
-            self.asking = code == "ASK"
-            host, _, port = reply.text.split()[2].rpartition(":")
-            self.node = Address(host, int(port))
-            return 0.0
+            pause = 0.0 if self._redirects <= _PROMPT_REDIRECTS else self._pause(now)
+            if pause is not None:
+                self.asking = code == "ASK"
+                host, _, port = reply.text.split()[2].rpartition(":")
+                self.node = Address(host, int(port))
+                return pause
         if code in _NOT_NOW and not self.operation.hasty:
             pause = self._pause(now)
             if pause is not None:

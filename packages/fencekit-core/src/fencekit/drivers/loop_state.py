@@ -33,7 +33,6 @@ from fencekit.protocol.operation import (
     Together,
     Unlisten,
 )
-from fencekit.protocol.resp import ErrorReply
 
 if TYPE_CHECKING:
     from fencekit.drivers.aio import AsyncDriver
@@ -49,7 +48,7 @@ _LAST_CHANCE = 1.0
 class Parcel:
     """One operation under way, and the future that its caller awaits."""
 
-    __slots__ = ("_once", "_state", "due", "future", "load")
+    __slots__ = ("_once", "_state", "due", "future", "lane", "load")
 
     def __init__(
         self,
@@ -63,6 +62,7 @@ class Parcel:
         self._once = once
         self.load = load
         self.future = future
+        self.lane: Lane | None = None
         self.due = 0.0
 
     def answered(self, replies: list[Reply]) -> None:
@@ -78,7 +78,7 @@ class Parcel:
             return
         if load.reconnect:
             load.reconnect = False
-            self._state.reconnect()
+            self._state.reconnect(self.lane)
         if isinstance(outcome, Answer):
             self._done(outcome)
         else:
@@ -86,8 +86,9 @@ class Parcel:
 
     def lost(self, lost: WireLost) -> None:
         """The connection broke, or was never made."""
-        self._state.mistrust_slots()
         load = self.load
+        if isinstance(load, Delivery):
+            self._state.mistrust_slots(load.at)
         if self._once or isinstance(load, Question):
             self.fail(StoreUnavailable(f"no answer ({lost})"))
             return
@@ -135,6 +136,7 @@ class LoopState:
         self._driver = driver
         self._lanes: dict[tuple[str, Address | None], Lane] = {}
         self._slots = SlotTable(driver.client) if driver.is_cluster else None
+        self._learning = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         # A loop that ends closes its async generators: this one closes our connections.
         self._closer = self._close_with_loop()
@@ -166,25 +168,22 @@ class LoopState:
         if not isinstance(load, Delivery):
             msg = "a question goes to a lane by itself"
             raise TypeError(msg)
-        if load.operation.replication is not None:
-            purpose = self._replicated_lane(load)
         address: Address | None = None
         if self._slots is not None:
-            key = load.operation.keys[0]
-            if load.node is not None:
-                address = load.node
-                if not load.asking:
-                    self._slots.moved(key, load.node)
-            else:
+            if load.node is None and not load.asking:
                 try:
-                    if self._slots.question(key) is not None:
-                        self._spawn(self._route(parcel, purpose))
-                        return
-                except FenceKitError as error:
-                    parcel.fail(error)
+                    question = self._slots.question(load.operation.keys[0])
+                except WireLost as lost:
+                    parcel.lost(lost)
                     return
-                address = self._slots.node(key)
-        self._lane(purpose, address).submit(parcel)
+                if question is not None:
+                    self._spawn(self._route(parcel, purpose))
+                    return
+            address = self._slots.route(load)
+        if load.operation.replication is not None:
+            purpose = self._replicated_lane(address)
+        parcel.lane = self._lane(purpose, address)
+        parcel.lane.submit(parcel)
 
     async def perform(self, step: Step, listening: dict[str, AsyncWaiter]) -> Any:
         """Perform a step that is no operation."""
@@ -284,16 +283,18 @@ class LoopState:
         self._lane("", address).submit(Parcel(self, Question(*command), future))
         return await future
 
-    def mistrust_slots(self) -> None:
+    def mistrust_slots(self, failed: Address | None) -> None:
         """A node could not be reached."""
         if self._slots is not None:
-            self._slots.stale()
+            self._slots.stale(failed)
 
-    def reconnect(self) -> None:
-        """The server we talk to is not the one to talk to any more."""
-        lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            lane.retire()
+    def reconnect(self, lane: Lane | None) -> None:
+        """The server at the end of a lane is not the one to talk to any more."""
+        for place, other in self._lanes.items():
+            if other is lane:
+                del self._lanes[place]
+                other.retire()
+                return
 
     def any_node(self) -> Address | None:
         """A node to listen on: publishing reaches every node of a cluster."""
@@ -320,18 +321,19 @@ class LoopState:
             return
         try:
             await self._learn_slots(slots, load.operation.keys[0])
-        except FenceKitError as error:
-            parcel.fail(error)
+        except WireLost as lost:
+            parcel.lost(lost)
             return
         self.dispatch(parcel, purpose)
 
     async def _learn_slots(self, slots: SlotTable, key: str) -> None:
-        while (question := slots.question(key)) is not None:
-            try:
-                reply = await self.ask(question, "CLUSTER", "SLOTS")
-            except StoreUnavailable:
-                reply = None
-            slots.answer(question, None if isinstance(reply, ErrorReply) else reply)
+        async with self._learning:  # one task asks, and the others find the answer
+            while (question := slots.question(key)) is not None:
+                try:
+                    reply = await self.ask(question, "CLUSTER", "SLOTS")
+                except StoreUnavailable:
+                    reply = None
+                slots.answer(question, reply)
 
     async def _routes(self, stem: str) -> list[str]:
         if self._slots is None:
@@ -348,12 +350,8 @@ class LoopState:
             lane = self._lanes[purpose, address] = Lane(self.loop, self.client, timeout, address)
         return lane
 
-    def _replicated_lane(self, load: Delivery) -> str:
+    def _replicated_lane(self, address: Address | None) -> str:
         """The least busy of the lanes that WAIT may hold up."""
-        address = load.node
-        if address is None and self._slots is not None:
-            key = load.operation.keys[0]
-            address = self._slots.node(key) if self._slots.question(key) is None else None
         best, least = "wait-0", -1
         for index in range(_REPLICATED_LANES):
             lane = self._lanes.get((f"wait-{index}", address))

@@ -61,6 +61,7 @@ class SyncDriver:
         self._pools: dict[Address | None, WirePool] = {}
         self._pool_lock = threading.Lock()
         self._slots = SlotTable(self.client) if self.client.kind == "cluster" else None
+        self._learning = threading.Lock()
         self.hub = WakeHub(self)
         self.keeper = LeaseKeeper(self)
         self.noted: set[str] = set()
@@ -154,7 +155,7 @@ class SyncDriver:
 
         For questions whose answer is only good to know (INFO), never for the protocol.
         """
-        pool = self._pool(address)
+        pool = self._pool(address or self.any_node())
         try:
             wire = pool.take()
         except WireLost:
@@ -221,7 +222,7 @@ class SyncDriver:
             try:
                 outcome = self._send_copy(delivery)
             except WireLost as lost:
-                self._mistrust_slots()
+                self._mistrust_slots(delivery.at)
                 outcome = delivery.lost(lost, time.monotonic())
             if isinstance(outcome, Answer):
                 return outcome
@@ -264,8 +265,8 @@ class SyncDriver:
             for delivery in waiting:
                 try:
                     groups.setdefault(self._route(delivery), []).append(delivery)
-                except FenceKitError as error:
-                    answers[delivery] = error
+                except WireLost:  # no node of a cluster answers
+                    continue
             waiting = []
             for node, group in groups.items():
                 waiting += self._pipeline(node, group, answers, timeout)
@@ -286,7 +287,7 @@ class SyncDriver:
         try:
             wire = pool.take(timeout)
         except WireLost:
-            self._mistrust_slots()
+            self._mistrust_slots(node)
             return again
         try:
             now = time.monotonic()
@@ -306,31 +307,37 @@ class SyncDriver:
                         again.append(delivery)
         except WireLost:
             pool.drop(wire)
-            self._mistrust_slots()
+            self._mistrust_slots(node)
         except BaseException:
             pool.drop(wire)
             raise
         else:
-            pool.give(wire)
+            if any(delivery.reconnect for delivery in group):
+                for delivery in group:
+                    delivery.reconnect = False
+                pool.drop(wire)
+                pool.close()
+            else:
+                pool.give(wire)
         return again
 
-    def _mistrust_slots(self) -> None:
+    def _mistrust_slots(self, failed: Address | None) -> None:
         if self._slots is not None:
-            self._slots.stale()
+            self._slots.stale(failed)
 
     def _route(self, delivery: Delivery) -> Address | None:
         if self._slots is None:
             return None
-        if delivery.node is not None:
-            if not delivery.asking:
-                self._slots.moved(delivery.operation.keys[0], delivery.node)
-            return delivery.node
-        self._learn_slots(self._slots, delivery.operation.keys[0])
-        return self._slots.node(delivery.operation.keys[0])
+        if delivery.node is None and not delivery.asking:
+            self._learn_slots(self._slots, delivery.operation.keys[0])
+        return self._slots.route(delivery)
 
     def _learn_slots(self, slots: SlotTable, key: str) -> None:
-        while (question := slots.question(key)) is not None:
-            slots.answer(question, self.call("CLUSTER", "SLOTS", address=question))
+        if slots.question(key) is None:
+            return
+        with self._learning:  # one thread asks, and the others find the answer
+            while (question := slots.question(key)) is not None:
+                slots.answer(question, self.call("CLUSTER", "SLOTS", address=question))
 
     def _routes(self, stem: str) -> list[str]:
         if self._slots is None:
