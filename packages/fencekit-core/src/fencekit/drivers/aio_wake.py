@@ -73,6 +73,8 @@ class AsyncWakeHub(asyncio.Protocol):
         self._refused = False
         self._closed = False
         self._pause = RECONNECT_FIRST
+        # What satellites keep beside the hub: it goes when the hub does, as after a fork.
+        self.guests: dict[str, Any] = {}
         self._confirming: dict[str, asyncio.Future[None]] = {}
         self._decoder = new_decoder()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencekit.drivers.delivery import WireLost
 from fencekit.drivers.switchboard import BaseWaiter, Channel, Ear, Switchboard, tell
@@ -71,6 +71,8 @@ class WakeHub:
         self._closing = False
         self._refused = False
         self._pause = RECONNECT_FIRST
+        # What satellites keep beside the hub: it goes when the hub does, as after a fork.
+        self.guests: dict[str, Any] = {}
 
     def join(self, channel: str) -> Waiter:
         """Listen on a channel; returns when wakes can arrive, or cannot for now."""
