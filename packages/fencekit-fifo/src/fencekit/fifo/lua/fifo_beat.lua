@@ -1,0 +1,38 @@
+--- Say that a process is alive, advance a free lock, and tell who holds it.
+--
+-- KEYS[1]  lock          {name}:lock     string  owner:attempt:token; set to offer it
+-- KEYS[2]  fence         {name}:fence    hash    last, open, lapsed, floor
+-- KEYS[3]  queue         {name}:queue    stream  one entry per waiter: w, c
+-- KEYS[4]  tickets       {name}:tickets  hash    attempt -> entry id, place
+-- KEYS[5]  members       {name}:members  zset    wake channel -> alive until, milliseconds
+-- ARGV[1]  owner         str             the process's oldest waiter, empty where there is none
+-- ARGV[2]  attempt       str             its attempt
+-- ARGV[3]  retention_ms  int             how long the fence record outlives its last use, milliseconds
+-- ARGV[4]  channel       str             where the process is woken
+-- ARGV[5]  offer_ms      int             how long an offer stands, milliseconds
+-- ARGV[6]  alive_ms      int             how long a process counts as alive after its last word
+-- ARGV[7]  solo          int             1: one server, so that PUBLISH counts every listener
+-- ARGV[8]  name          str             the lock's name, for the message
+--
+-- Safe to re-send: yes, a second copy is a second beat
+--
+-- Returns  {recheck, pttl, holder, now}  who holds the lock now. recheck: 1 if the process counted as
+--                                        dead, or its oldest waiter has neither a place nor the lock
+--
+-- @include "fence"
+-- @include "restore"
+-- @include "grant"
+-- @include "queue"
+local lock, fence, queue, tickets, members = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local owner, attempt, retention_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local offer_ms, alive_ms, solo, name = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
+
+local now_us, waiter = server_now(), owner .. ':' .. attempt
+-- Judged first: advancing may bury the dead, and those of this process are not dead any more.
+local revived = greet(queue, tickets, members, channel, alive_ms, now_us)
+advance(lock, fence, queue, tickets, members,
+  {channel = channel, offer_ms = offer_ms, retention_ms = retention_ms, solo = solo, name = name}, now_us)
+local pttl, holder, now = holder_now(lock, now_us)
+local missing = owner ~= '' and string.sub(holder, 1, #waiter + 1) ~= waiter .. ':'
+  and not place_of(queue, tickets, waiter, attempt)
+return {(revived or missing) and 1 or 0, pttl, holder, now}

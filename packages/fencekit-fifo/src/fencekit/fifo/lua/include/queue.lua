@@ -1,0 +1,145 @@
+-- The queue, shared by everything that enters, leaves or advances it. Needs fence and grant, and
+-- `free_from` needs restore.
+--
+-- queue    stream  one entry per waiter: w (owner:attempt), c (wake channel of its process)
+-- tickets  hash    attempt -> entry id, ' ', how many were queued before it
+-- members  zset    wake channel -> server milliseconds until which its process counts as alive
+--
+-- A ticket counts only if its entry exists, an entry only if its ticket names it: whatever is lost
+-- of either, a waiter has one place at most.
+
+-- How long the three outlive the last word of any process, in units of a process's own window.
+local LIVE_WINDOWS = 4
+
+local function server_now()
+  local now = redis.call('TIME')
+  return tonumber(now[1]) * 1000000 + tonumber(now[2])
+end
+
+-- Note that a process is alive; returns whether it counted as dead until now.
+local function greet(queue, tickets, members, channel, alive_ms, now_us)
+  local now_ms = math.floor(now_us / 1000)
+  local deadline = tonumber(redis.call('ZSCORE', members, channel) or 0)
+  local left, whole = redis.call('PTTL', members), alive_ms * LIVE_WINDOWS
+  -- Before anything that maxmemory may forbid: a process must not die of a full server.
+  redis.call('PEXPIRE', members, math.max(left, whole))
+  redis.call('ZADD', members, digits(now_ms + alive_ms), channel)
+  if left < whole - alive_ms then
+    for _, key in ipairs({queue, tickets, members}) do
+      redis.call('PEXPIRE', key, whole)
+    end
+  end
+  return deadline < now_ms
+end
+
+-- Returns the entry's id and how many were before it, or nil where the attempt is not queued.
+local function place_of(queue, tickets, waiter, attempt)
+  local ticket = redis.call('HGET', tickets, attempt)
+  if ticket then
+    local id, before = string.match(ticket, '^(%S+) (%d+)$')
+    local entry = redis.call('XRANGE', queue, id, id)[1]
+    if entry and entry[2][2] == waiter then
+      return id, tonumber(before)
+    end
+  end
+  return nil
+end
+
+-- Take a place, or keep the one that is there; returns how many were before it.
+local function enqueue(queue, tickets, waiter, attempt, channel, alive_ms)
+  local id, before = place_of(queue, tickets, waiter, attempt)
+  if id then
+    return before
+  end
+  before = redis.call('XLEN', queue)
+  id = redis.call('XADD', queue, '*', 'w', waiter, 'c', channel)
+  redis.call('HSET', tickets, attempt, id .. ' ' .. before)
+  if before == 0 then
+    redis.call('PEXPIRE', queue, alive_ms * LIVE_WINDOWS)
+    redis.call('PEXPIRE', tickets, alive_ms * LIVE_WINDOWS)
+  end
+  return before
+end
+
+-- Give up a place. A queue that nobody is in costs no memory.
+local function leave(queue, tickets, members, attempt)
+  local ticket = redis.call('HGET', tickets, attempt)
+  if ticket then
+    redis.call('HDEL', tickets, attempt)
+    redis.call('XDEL', queue, string.match(ticket, '^%S+'))
+    if redis.call('XLEN', queue) == 0 then
+      redis.call('DEL', queue, tickets, members)
+    end
+  end
+end
+
+-- If the lock is free, offer it to the first waiter whose process is alive and listens. The caller's
+-- own process is not sent a message: the reply says who holds the lock.
+local function advance(lock, fence, queue, tickets, members, terms, now_us)
+  if redis.call('EXISTS', lock) == 1 then
+    return
+  end
+  local now_ms = math.floor(now_us / 1000)
+  local from, deaf, deadlines = '-', {}, {}
+  while true do
+    local entries = redis.call('XRANGE', queue, from, '+', 'COUNT', from == '-' and 1 or 64)
+    if #entries == 0 then
+      break
+    end
+    for _, entry in ipairs(entries) do
+      local id, waiter, channel = entry[1], entry[2][2], entry[2][4]
+      local owner, attempt = string.match(waiter, '^([^:]*):(.*)$')
+      local ticket = redis.call('HGET', tickets, attempt)
+      local mine = not ticket or string.match(ticket, '^%S+') == id
+      if not deadlines[channel] then
+        -- Whoever asks is alive.
+        deadlines[channel] = channel == terms.channel and math.huge
+          or tonumber(redis.call('ZSCORE', members, channel) or 0)
+      end
+      if deadlines[channel] < now_ms or not mine then
+        redis.call('XDEL', queue, id)
+        if mine then
+          redis.call('HDEL', tickets, attempt)
+        end
+      elseif not deaf[channel] then
+        if not ticket then
+          redis.call('HSET', tickets, attempt, id .. ' 0')
+        end
+        local number = grant_lock(lock, fence, owner, attempt, terms.offer_ms, terms.retention_ms)
+        if channel == terms.channel then
+          return
+        end
+        local heard = redis.pcall('PUBLISH', channel, string.format('%s %s %s %.0f %.0f %s',
+          owner, attempt, number, now_us, terms.offer_ms, terms.name))
+        -- A cluster counts the listeners of this node only; an error is the ACL's, and nobody heard.
+        if type(heard) == 'number' and (heard > 0 or not terms.solo) then
+          return
+        end
+        -- Nobody listens there: take the offer back, keep the entry, go on.
+        redis.call('DEL', lock)
+        redis.call('HSET', fence, 'open', '0')
+        deaf[channel] = true
+      end
+      from = '(' .. id
+    end
+  end
+  if redis.call('XLEN', queue) == 0 then
+    redis.call('DEL', queue, tickets, members)
+  end
+end
+
+-- Free the lock if this attempt holds it, with whichever token; returns whether it did.
+local function free_from(lock, fence, waiter, retention_ms)
+  local held, stem = redis.call('GET', lock), waiter .. ':'
+  if not held or string.sub(held, 1, #stem) ~= stem then
+    return false
+  end
+  redis.call('DEL', lock)
+  restore_fence(fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
+  return true
+end
+
+-- What every reply ends with: who holds the lock now, for how long, and the server's time.
+local function holder_now(lock, now_us)
+  return redis.call('PTTL', lock), redis.call('GET', lock) or '', digits(now_us)
+end

@@ -1,0 +1,533 @@
+"""The FIFO lock's algorithms: acquire (with queueing), take-up, beat, release, withdraw, stats.
+
+The queue is a stream, and its order is the order in which the server received the waiters. The
+lock, fence and gone keys are those of `fencekit.DistributedLock`: locks of one prefix and name
+exclude each other and share the fence.
+
+A waiter is granted the lock by an *offer*, a short lease that stands until it is taken up. The
+offer is pushed to the waiter's process, or named in the reply to a command of that process. It
+leaves the place in the queue as it is; whoever dies with it costs the others one offer. A process
+that waits *beats*: that keeps its places alive, advances a free lock, and says who holds it, so
+whatever message is lost, the beat repairs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+
+from fencekit.errors import (
+    FenceKitError,
+    OutcomeUnknown,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from fencekit.fifo.offers import Offer, TakeUp
+from fencekit.keys import Names
+from fencekit.protocol.lock import Claimant, Grant, Refusal, Verdict
+from fencekit.protocol.operation import (
+    Answer,
+    AwaitMail,
+    Flow,
+    Mailbox,
+    Now,
+    OpenMail,
+    Operation,
+    Reply,
+    perform,
+    trace,
+)
+from fencekit.protocol.script import Script
+from fencekit.protocol.token import FenceToken
+
+__all__ = [
+    "RECHECK",
+    "FifoGrant",
+    "FifoStats",
+    "Holder",
+    "Place",
+    "Terms",
+    "Ticket",
+    "acquire",
+    "acquire_operation",
+    "beat_operation",
+    "release",
+    "renew_operation",
+    "stats",
+    "terms",
+    "withdraw_operation",
+]
+
+ACQUIRE: Final = Script.load("fencekit.fifo", "fifo_acquire")
+RELEASE: Final = Script.load("fencekit.fifo", "fifo_release")
+WITHDRAW: Final = Script.load("fencekit.fifo", "fifo_withdraw")
+RENEW: Final = Script.load("fencekit.fifo", "fifo_renew")
+BEAT: Final = Script.load("fencekit.fifo", "fifo_beat")
+STATS: Final = Script.load("fencekit.fifo", "fifo_stats")
+
+# What a waiter is told when its place may be gone: ask again, and keep it if it is there.
+RECHECK: Final = "recheck"
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What all waiters of locks with one name and equal settings have in common.
+
+    Made by `terms`, so that equal terms are one object, and cheap to look up by.
+
+    Attributes:
+        names: the keys of the lock.
+        lease_ms: the lease, milliseconds.
+        offer_ms: how long an offer stands, milliseconds.
+        alive_ms: how long a process counts as alive after its last word, milliseconds.
+        beat_ms: the longest pause between two beats, milliseconds.
+        retention_ms: how long the fence record outlives its last use, milliseconds.
+        solo: one server, where PUBLISH counts every listener; False on a cluster.
+    """
+
+    names: Names
+    lease_ms: int
+    offer_ms: int
+    alive_ms: int
+    beat_ms: int
+    retention_ms: int
+    solo: bool
+
+    @property
+    def offer(self) -> float:
+        """How long an offer stands, seconds."""
+        return self.offer_ms / 1000
+
+
+@lru_cache(maxsize=4096)
+def terms(
+    names: Names,
+    *,
+    lease_ms: int,
+    offer_ms: int,
+    alive_ms: int,
+    beat_ms: int,
+    retention_ms: int,
+    solo: bool,
+) -> Terms:
+    """Return the terms; the same object for the same arguments."""
+    return Terms(names, lease_ms, offer_ms, alive_ms, beat_ms, retention_ms, solo)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One waiter: who asks, in which process, on what terms.
+
+    Attributes:
+        terms: what it has in common with others.
+        claimant: owner and attempt.
+        channel: where its process is woken.
+    """
+
+    terms: Terms
+    claimant: Claimant
+    channel: str
+
+
+class FifoGrant(Grant):
+    """A lock that was granted in its turn.
+
+    Attributes:
+        before: how many were queued before it when it took its place.
+        take_up: the take-up under way, where it was entered on a fresh offer.
+        queued: it had to wait.
+    """
+
+    __slots__ = ("before", "queued", "take_up")
+
+    def __init__(
+        self,
+        claimant: Claimant,
+        token: int,
+        deadline: float,
+        *,
+        resent: bool = False,
+        before: int = 0,
+        queued: bool = False,
+        take_up: TakeUp | None = None,
+    ) -> None:
+        minted = FenceToken._minted(token, claimant.names.name, "lock")  # noqa: SLF001
+        super().__init__(claimant, minted, deadline, resent=resent)
+        self.before = before
+        self.queued = queued
+        self.take_up = take_up
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock, as every reply of the queue says.
+
+    Attributes:
+        owner_id: the holder; empty when the lock is free.
+        attempt: which attempt of theirs.
+        token: its fencing token.
+        ttl_ms: milliseconds left of the lease or offer.
+        now_us: the server's time, microseconds.
+    """
+
+    owner_id: str
+    attempt: str
+    token: int
+    ttl_ms: int
+    now_us: int
+
+    @classmethod
+    def read(cls, pttl: int, value: bytes, now_us: bytes) -> Holder:
+        """Read the end of a reply."""
+        owner, _, rest = value.decode(errors="replace").partition(":")
+        attempt, _, token = rest.rpartition(":")
+        number = int(token) if token.isdigit() else 0
+        return cls(owner, attempt, number, max(int(pttl), 0), int(now_us))
+
+
+class Place(Mailbox, Protocol):
+    """A waiter's mailbox, and what the flow tells its process."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether offers can arrive, without `open` having to wait."""
+
+    def queued(self, answer: Answer, holder: Holder, *, revived: bool) -> None:
+        """It has a place; who holds the lock; whether its process counted as dead."""
+
+    def heard(self, answer: Answer, holder: Holder) -> None:
+        """A reply said who holds the lock."""
+
+    def entered(self) -> None:
+        """It holds the lock: a message that still names it is old."""
+
+    def close(self) -> None:
+        """It waits no more."""
+
+
+@dataclass(frozen=True)
+class FifoStats:
+    """What the server knows of a lock and its queue.
+
+    Attributes:
+        holder: the holder's owner id, or None when the lock is free.
+        fence: the holder's fencing token, or None when it is free.
+        lease_left_ms: milliseconds left of the lease or offer; 0 when it is free.
+        waiting: how many wait.
+        oldest_wait_ms: how long the first of them has waited, milliseconds; 0 when nobody does.
+        last: the highest token known, 0 without a record.
+    """
+
+    holder: str | None
+    fence: FenceToken | None
+    lease_left_ms: int
+    waiting: int
+    oldest_wait_ms: int
+    last: int
+
+
+def acquire_operation(ticket: Ticket, *, queues: bool) -> Operation[Reply]:
+    """One try at the lock; with ``queues`` it takes, or keeps, a place if it is not granted."""
+    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    return Operation(
+        ACQUIRE,
+        (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            terms.lease_ms,
+            terms.retention_ms,
+            ticket.channel,
+            terms.offer_ms,
+            terms.alive_ms,
+            1 if terms.solo else 0,
+            names.name,
+            1 if queues else 0,
+        ),
+        _as_is,
+    )
+
+
+def withdraw_operation(ticket: Ticket, *, bury: bool) -> Operation[Reply]:
+    """Give up the place, the offer or the lock; with ``bury`` late copies are refused."""
+    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    return Operation(
+        WITHDRAW,
+        (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            terms.retention_ms,
+            ticket.channel,
+            terms.offer_ms,
+            1 if terms.solo else 0,
+            names.name,
+            1 if bury else 0,
+            names.wake,
+        ),
+        _as_is,
+        patient=False,
+    )
+
+
+def renew_operation(ticket: Ticket, token: int) -> Operation[int | None]:
+    """Take up an offer or extend the lease; the outcome is the milliseconds left, None if lost."""
+    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    return Operation(
+        RENEW,
+        (names.lock, names.fence, names.queue, names.tickets, names.members),
+        (claimant.owner_id, claimant.attempt, token.real, terms.lease_ms, terms.retention_ms),
+        _left,
+    )
+
+
+def beat_operation(terms: Terms, channel: str, oldest: Claimant | None) -> Operation[Reply]:
+    """Say that a process is alive, advance a free lock, and learn who holds it."""
+    names = terms.names
+    return Operation(
+        BEAT,
+        (names.lock, names.fence, names.queue, names.tickets, names.members),
+        (
+            oldest.owner_id if oldest is not None else "",
+            oldest.attempt if oldest is not None else "",
+            terms.retention_ms,
+            channel,
+            terms.offer_ms,
+            terms.alive_ms,
+            1 if terms.solo else 0,
+            names.name,
+        ),
+        _as_is,
+    )
+
+
+def acquire(ticket: Ticket, place: Place, wait: float | None) -> Flow[FifoGrant | Refusal]:
+    """Take the lock in turn, waiting up to ``wait`` seconds, or for ever.
+
+    A process that is not subscribed yet first looks whether the lock is free; it must be able to
+    hear of its turn before it takes a place, or its turn would be given to the next.
+
+    Raises:
+        StoreUnavailable: the server could not be reached; nothing is held, no place is kept.
+        StoreRefused: the server answered with an error; nothing is held, no place is kept.
+        OutcomeUnknown: no answer, not even to the withdraw: the lock may be held until the lease
+            is over.
+    """
+    asking = _Asking(ticket, place)
+    try:
+        deadline = None if wait is None else (yield Now()) + wait
+        grant: FifoGrant | None = None
+        if wait == 0 or not place.ready:
+            grant = yield from asking.ask(queues=False)
+        if grant is None and wait != 0:
+            yield OpenMail(place)
+            while grant is None:
+                grant = yield from asking.ask(queues=True)
+                if grant is None:
+                    left = None if deadline is None else max(deadline - (yield Now()), 0.0)
+                    mail = yield AwaitMail(place, left)
+                    if mail is None:
+                        break
+                    if isinstance(mail, Offer):
+                        grant = yield from asking.take_up(mail)
+    except GeneratorExit:
+        place.close()
+        raise
+    except FenceKitError as error:
+        yield from asking.failed(error)
+        raise
+    except BaseException:
+        # Cancelled, or interrupted: what was sent may have been carried out.
+        yield from asking.give_up()
+        raise
+    if grant is None:
+        yield from asking.give_up()
+        return Refusal(asking.holder.ttl_ms, asking.holder.owner_id)
+    if asking.listed:
+        place.entered()
+    place.close()
+    return grant
+
+
+class _Asking:
+    """What one acquire knows of itself: what was sent, what was answered.
+
+    Attributes:
+        listed: it was known to its process, which may have been sent messages for it.
+        queued: it has a place, as far as is known.
+        holder: who was last seen to hold the lock.
+    """
+
+    def __init__(self, ticket: Ticket, place: Place) -> None:
+        self._ticket = ticket
+        self._place = place
+        self._before = 0
+        self._resent = False  # a copy that was never answered may still arrive
+        self._flying = False  # a command is under way, and its outcome is not ours yet
+        self.listed = False
+        self.queued = False
+        self.holder = Holder("", "", 0, 0, 0)
+
+    def ask(self, *, queues: bool) -> Flow[FifoGrant | None]:
+        """Try once; None when it is not granted."""
+        operation = acquire_operation(self._ticket, queues=queues)
+        self._flying, self.listed = True, self.listed or queues
+        answer = yield from trace(operation)
+        self._flying = False
+        self._resent = self._resent or answer.sends > 1
+        reply, ticket = answer.reply, self._ticket
+        if reply[0] == 1:
+            deadline = answer.sent_at + ticket.terms.lease_ms / 1000
+            return self._grant(int(reply[1]), deadline, before=int(reply[2]))
+        if reply[0] == 0:
+            self.holder = Holder.read(*reply[1:4])
+            if queues:
+                self.queued = True
+                self._before = int(reply[4])
+                self._place.queued(answer, self.holder, revived=reply[5] == 1)
+            return None
+        msg = "the attempt was withdrawn already"  # only if a flow goes on after its withdraw
+        raise StoreRefused("GONE", msg)
+
+    def take_up(self, offer: Offer) -> Flow[FifoGrant | None]:
+        """Enter on an offer that is fresh, or ask whether it stands; None when it does not."""
+        take_up = offer.take_up
+        if take_up is not None and not take_up.refused:
+            if take_up.deadline is not None:
+                return self._grant(offer.token, take_up.deadline, take_up=take_up)
+            if (yield Now()) < offer.fresh_until:
+                return self._grant(offer.token, offer.deadline, take_up=take_up)
+        operation = renew_operation(self._ticket, offer.token)
+        answer = yield from trace(operation)
+        if operation.parse(answer.reply) is None:
+            return None
+        return self._grant(offer.token, answer.sent_at + self._ticket.terms.lease_ms / 1000)
+
+    def give_up(self) -> Flow[bool]:
+        """Withdraw what may have been done, if the server can be reached; False when it cannot."""
+        place = self._place
+        place.close()
+        if not (self.queued or self._flying or self._resent):
+            return True
+        operation = withdraw_operation(self._ticket, bury=self._flying or self._resent)
+        try:
+            answer = yield from trace(operation)
+        except FenceKitError:
+            return False
+        place.heard(answer, Holder.read(*answer.reply[1:4]))
+        return True
+
+    def failed(self, error: FenceKitError) -> Flow[None]:
+        """Tidy up after an error, and raise a truer one where there is one.
+
+        Raises:
+            StoreUnavailable: the outcome was unknown, and was undone.
+            OutcomeUnknown: something may have been done, and could not be undone.
+        """
+        if not self.queued and not self._resent and not _left_something(error):
+            self._place.close()
+            return
+        withdrawn = yield from self.give_up()
+        if withdrawn and isinstance(error, OutcomeUnknown):
+            msg = f"{error}; the attempt was withdrawn, and nothing is held"
+            raise StoreUnavailable(msg) from error
+        if not withdrawn and not isinstance(error, OutcomeUnknown):
+            msg = f"{error}; but the withdraw was not answered, and the lock may be held"
+            raise OutcomeUnknown(msg) from error
+
+    def _grant(
+        self, token: int, deadline: float, *, before: int = 0, take_up: TakeUp | None = None
+    ) -> FifoGrant:
+        return FifoGrant(
+            self._ticket.claimant,
+            token,
+            deadline,
+            resent=self._resent,
+            before=self._before or before,
+            queued=take_up is not None or self.holder.now_us > 0,
+            take_up=take_up,
+        )
+
+
+def _left_something(error: FenceKitError) -> bool:
+    """Whether something may have been carried out, or still be, before this error."""
+    if isinstance(error, StoreError):
+        # An error reply is an answer to its copy; only what left beside it can still arrive.
+        return error.sends > (1 if isinstance(error, StoreRefused) else 0)
+    return True
+
+
+def release(
+    ticket: Ticket, grant: FifoGrant, hear: Callable[[Answer, Holder], None]
+) -> Flow[Verdict]:
+    """Give the lock back and offer it to the next; the verdict is the same however often.
+
+    Raises:
+        StoreUnavailable: the server could not be reached; repeat the release.
+        StoreRefused: the server answered with an error; repeat the release.
+        OutcomeUnknown: no answer; repeat the release to learn the verdict.
+    """
+    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    operation: Operation[Reply] = Operation(
+        RELEASE,
+        (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            grant.token.real,
+            terms.retention_ms,
+            ticket.channel,
+            terms.offer_ms,
+            1 if terms.solo else 0,
+            names.name,
+            1 if grant.resent else 0,
+            names.wake,
+        ),
+        _as_is,
+    )
+    try:
+        answer = yield from trace(operation)
+    except (GeneratorExit, FenceKitError):
+        raise
+    except BaseException:
+        # Cancelled. The answer may name the next waiter of this process and would be read by
+        # nobody: ask again.
+        with suppress(FenceKitError):
+            answer = yield from trace(operation)
+            hear(answer, Holder.read(*answer.reply[1:4]))
+        raise
+    if answer.reply[2]:
+        hear(answer, Holder.read(*answer.reply[1:4]))
+    return Verdict(answer.reply[0])
+
+
+def stats(names: Names) -> Flow[FifoStats]:
+    """Read who holds the lock and who waits for it."""
+    keys = (names.lock, names.fence, names.queue)
+    return (yield from perform(Operation(STATS, keys, (), lambda reply: _stats(names, reply))))
+
+
+def _stats(names: Names, reply: Reply) -> FifoStats:
+    value, pttl, last, waiting, oldest, now_us = reply
+    holder = Holder.read(pttl, value, now_us)
+    since_ms = int(oldest.partition(b"-")[0]) if oldest else 0
+    return FifoStats(
+        holder=holder.owner_id or None,
+        fence=FenceToken._minted(holder.token, names.name, "lock") if holder.token else None,  # noqa: SLF001
+        lease_left_ms=holder.ttl_ms,
+        waiting=waiting,
+        oldest_wait_ms=max(holder.now_us // 1000 - since_ms, 0) if oldest else 0,
+        last=int(last),
+    )
+
+
+def _as_is(reply: Reply) -> Reply:
+    return reply
+
+
+def _left(reply: Reply) -> int | None:
+    return int(reply[1]) if reply[0] == 1 else None
