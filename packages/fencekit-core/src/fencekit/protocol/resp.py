@@ -10,6 +10,7 @@ Source: the RESP2 specification, https://redis.io/docs/latest/develop/reference/
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +28,8 @@ class ErrorReply:
     """An error that the server answered with; a value, so that a pipeline goes on behind it.
 
     Attributes:
-        code: its first word, e.g. ``NOSCRIPT``.
+        code: its first word, e.g. ``NOSCRIPT``; of an error inside a script, the word it has
+            outside of one, e.g. ``READONLY`` or ``NOPERM``.
         text: all of it.
     """
 
@@ -36,16 +38,34 @@ class ErrorReply:
     def __init__(self, text: str | bytes) -> None:
         self.text = text if isinstance(text, str) else text.decode(errors="replace")
         self.code = self.text.partition(" ")[0]
+        if self.code == "ERR":
+            self.code = _code_inside(self.text)
 
     def __repr__(self) -> str:
         return f"ErrorReply({self.text!r})"
+
+
+# Redis 6.2 wraps whatever a command says inside a script; and no server has a code for what the ACL
+# forbids there.
+_WRAPPED = re.compile(r"ERR Error running script .*?@user_script: ?\d+: -?([A-Z]{2,})\b")
+_FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
+
+
+def _code_inside(text: str) -> str:
+    if any(phrase in text for phrase in _FORBIDDEN):
+        return "NOPERM"
+    wrapped = _WRAPPED.match(text)
+    return wrapped[1] if wrapped else "ERR"
 
 
 def pack(*parts: Arg) -> bytes:
     """Pack one command."""
     out = [b"*%d\r\n" % len(parts)]
     for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode()
+        if isinstance(part, str):
+            data = part.encode()  # not str(part): an enum that is a str would go out by its name
+        else:
+            data = part if isinstance(part, bytes) else str(part).encode()
         out.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(out)
 
@@ -57,7 +77,10 @@ def pack_script(operation: Operation[Any], *, whole: bool = False) -> bytes:
         return pack(operation.script.name, *keys, *args)
     out = [_head(operation.script, len(keys), len(keys) + len(args), whole=whole)]
     for part in (*keys, *args):
-        data = part if isinstance(part, bytes) else str(part).encode()
+        if isinstance(part, str):
+            data = part.encode()  # not str(part): an enum that is a str would go out by its name
+        else:
+            data = part if isinstance(part, bytes) else str(part).encode()
         out.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(out)
 
@@ -113,15 +136,15 @@ class Decoder:
             return None
         kind, line, at = buffer[start : start + 1], bytes(buffer[start + 1 : stop]), stop + 2
         if kind == b":":
-            return int(line), at
+            return _number(line), at
         if kind == b"+":
             return line, at
         if kind == b"-":
             return ErrorReply(line), at
         if kind == b"$":
-            return self._read_bulk(int(line), at)
+            return self._read_bulk(_number(line), at)
         if kind == b"*":
-            return self._read_array(int(line), at)
+            return self._read_array(_number(line), at)
         msg = f"a reply begins with {bytes(kind)!r}"
         raise ProtocolError(msg)
 
@@ -144,3 +167,11 @@ class Decoder:
             item, at = found
             items.append(item)
         return items, at
+
+
+def _number(line: bytes) -> int:
+    try:
+        return int(line)
+    except ValueError:
+        msg = f"{line!r} where a number was expected"
+        raise ProtocolError(msg) from None
