@@ -59,6 +59,9 @@ def names(prefix: str, name: str) -> Names:
             begins with ``}``.
     """
     check_name(name)
+    # An enum that is a str equals its value and would be formatted as its name, or not, as the
+    # Python version has it; keys are spelled alike everywhere.
+    prefix, name = str.__str__(prefix), str.__str__(name)
     stem = f"{prefix}:{{{name}}}:"
     return Names(
         prefix=prefix,

@@ -50,7 +50,10 @@ class AsyncDriver:
             TypeError: not an async client of redis-py or valkey-py.
         """
         with _drivers_lock:
-            driver = _drivers.get(client)
+            try:
+                driver = _drivers.get(client)
+            except TypeError:  # what cannot be referred to weakly is no client, and is told so
+                driver = None
             if driver is None:
                 driver = cls(describe(client, "async"))
                 _drivers[client] = driver

@@ -140,8 +140,8 @@ class Lane(asyncio.Protocol):
             self._transport.abort()
 
     async def _connect(self) -> None:
-        connection = self._client.connection(self._timeout, self._address)
         try:
+            connection = self._client.connection(self._timeout, self._address)
             writer = await take_over(connection, self._client, self)
         except WireLost as lost:
             self._connecting = None
@@ -173,16 +173,24 @@ class Lane(asyncio.Protocol):
             return
         queue, self._queue = self._queue, []
         now = self._loop.time()
+        copies = []
         for parcel in queue:
+            try:
+                copies.append(parcel.load.packed())
+            except ValueError as error:
+                # A text that is not UTF-8: nothing leaves, so no reply may be waited for, or
+                # every later reply would go to the wrong parcel.
+                parcel.fail(error)
+                continue
             parcel.load.leaving(now)
             parcel.due = now + self._timeout + parcel.load.patience
-        self._outstanding.extend(queue)
-        if len(queue) == 1:
-            self._transport.write(queue[0].load.packed())
-        else:
-            self._transport.write(b"".join(parcel.load.packed() for parcel in queue))
+            self._outstanding.append(parcel)
+        if not copies:
+            return
+        self._transport.write(copies[0] if len(copies) == 1 else b"".join(copies))
         if self._timer is None:
-            self._timer = self._loop.call_at(queue[0].due, self._check, queue[0].due)
+            due = self._outstanding[0].due
+            self._timer = self._loop.call_at(due, self._check, due)
 
     def _check(self, planned: float) -> None:
         """Give up a connection whose oldest parcel has not been answered in time."""

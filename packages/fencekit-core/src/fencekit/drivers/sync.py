@@ -74,7 +74,10 @@ class SyncDriver:
             TypeError: not a sync client of redis-py or valkey-py.
         """
         with _drivers_lock:
-            driver = _drivers.get(client)
+            try:
+                driver = _drivers.get(client)
+            except TypeError:  # what cannot be referred to weakly is no client, and is told so
+                driver = None
             if driver is None:
                 driver = cls(describe(client, "sync"))
                 _drivers[client] = driver
