@@ -52,7 +52,10 @@ def test_lock_cashews_387(
     fresh_server: Server, make_locks: Callable[..., Locks], forget: Callable[[Server], None]
 ) -> None:
     locks = make_locks(fresh_server.url)
-    between = lambda: forget(fresh_server)  # noqa: E731
+
+    def between() -> None:
+        forget(fresh_server)
+
     first = locks.acquire("job", ttl=LONG)
     between()
     locks.extend(first, ttl=LONG * 2)
