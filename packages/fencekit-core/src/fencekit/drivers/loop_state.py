@@ -189,6 +189,16 @@ class LoopState:
         """Perform a step that is no operation."""
         if isinstance(step, Now):
             return self.loop.time()
+        if isinstance(step, Together):
+            return await self.trace_many(step.operations)
+        if isinstance(step, Routes):
+            return await self._routes(step.stem)
+        if isinstance(step, Call):
+            result = step.function()
+            return await result if inspect.isawaitable(result) else result
+        return await self._wait(step, listening)
+
+    async def _wait(self, step: Step, listening: dict[str, AsyncWaiter]) -> Any:
         if isinstance(step, AwaitMail):
             return await step.box.receive(step.seconds)
         if isinstance(step, OpenMail):
@@ -204,13 +214,6 @@ class LoopState:
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
             return None
-        if isinstance(step, Together):
-            return await self.trace_many(step.operations)
-        if isinstance(step, Routes):
-            return await self._routes(step.stem)
-        if isinstance(step, Call):
-            result = step.function()
-            return await result if inspect.isawaitable(result) else result
         msg = f"not a step: {step!r}"
         raise TypeError(msg)
 

@@ -193,6 +193,15 @@ class SyncDriver:
             return self._deliver(self._delivery(step))
         if isinstance(step, Now):
             return time.monotonic()
+        if isinstance(step, Together):
+            return self.trace_many(step.operations)
+        if isinstance(step, Routes):
+            return self._routes(step.stem)
+        if isinstance(step, Call):
+            return step.function()
+        return self._wait(step, listening)
+
+    def _wait(self, step: Step, listening: dict[str, Waiter]) -> Any:
         if isinstance(step, AwaitMail):
             return step.box.receive(step.seconds)
         if isinstance(step, OpenMail):
@@ -208,12 +217,6 @@ class SyncDriver:
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
             return None
-        if isinstance(step, Together):
-            return self.trace_many(step.operations)
-        if isinstance(step, Routes):
-            return self._routes(step.stem)
-        if isinstance(step, Call):
-            return step.function()
         msg = f"not a step: {step!r}"
         raise TypeError(msg)
 
