@@ -1,0 +1,256 @@
+"""Loading many missing entries with one call of the loader, each under a ticket of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from fencekit.cache.entry import digest
+from fencekit.cache.fill import Outcome, Terms, give_back
+from fencekit.cache.protocol import (
+    Found,
+    Subject,
+    Ticket,
+    abandon,
+    begin,
+    look_many,
+    moment,
+    new_attempt,
+    read_nonces,
+    store,
+)
+from fencekit.errors import StoreError
+from fencekit.protocol.operation import (
+    AwaitWake,
+    Call,
+    Flow,
+    Listen,
+    Now,
+    Operation,
+    Together,
+    Unlisten,
+)
+
+__all__ = ["fill_many"]
+
+T = TypeVar("T")
+
+_WHAT = "get_or_load_many"
+# Seconds beyond the other's lease after which a waiter looks by itself.
+_ALARM_SLACK = 0.005
+
+
+class Batch(NamedTuple):
+    """One round: who loads what.
+
+    Attributes:
+        taken: to be loaded and stored, with which ticket.
+        bare: to be loaded and not stored: on hold, or the server is away.
+        lost: being loaded by another; milliseconds until its ticket expires.
+        changed: to be looked at again.
+    """
+
+    taken: dict[Subject, Ticket]
+    bare: list[Subject]
+    lost: dict[Subject, int]
+    changed: list[Subject]
+
+
+def fill_many(
+    missing: Mapping[Subject, Found],
+    terms: Terms[T],
+    load: Callable[[list[Subject]], Any],
+    pick: Callable[[Any, Subject], T | None],
+) -> Flow[dict[Subject, Outcome]]:
+    """Load all that was not found, but for what others are loading.
+
+    All tickets that are had are used before another's is waited for, so that two callers who want
+    the same keys in another order cannot wait for each other.
+
+    Args:
+        missing: what was found instead.
+        terms: how the class stores.
+        load: the application's loader.
+        pick: takes one value out of what the loader returned.
+
+    Raises:
+        whatever the loader raises, unless stale values may be served; the tickets are given back.
+    """
+    done: dict[Subject, Outcome] = {}
+    pending = dict(missing)
+    attempt = new_attempt()
+    listening: Subject | None = None
+    while pending:
+        batch = yield from _take(pending, terms, attempt, done)
+        if batch.taken or batch.bare:
+            done.update((yield from _load(batch, pending, terms, load, pick, attempt=attempt)))
+        pending = {subject: pending[subject] for subject in (*batch.changed, *batch.lost)}
+        if batch.lost and not batch.changed:
+            target = next(iter(batch.lost))
+            if listening is target:
+                seconds = max(batch.lost[target], 0) / 1000 + _ALARM_SLACK
+                yield AwaitWake(target.channel, seconds, seconds)
+            else:
+                if listening is not None:
+                    yield Unlisten(listening.channel)
+                yield Listen(target.channel)  # and look once more before waiting
+                listening = target
+        if pending:
+            yield from _look_again(pending, terms, done)
+    if listening is not None:
+        yield Unlisten(listening.channel)
+    return done
+
+
+def _take(
+    pending: Mapping[Subject, Found],
+    terms: Terms[Any],
+    attempt: bytes,
+    done: dict[Subject, Outcome],
+) -> Flow[Batch]:
+    bare = [subject for subject, found in pending.items() if found.failed]
+    batch = Batch({}, bare, {}, [])
+    asked = [subject for subject, found in pending.items() if not found.failed]
+    operations = [begin(subject, terms.policy, attempt, pending[subject].seen) for subject in asked]
+    answers = (yield Together(operations)) if operations else []
+    for subject, operation, answer in zip(asked, operations, answers, strict=True):
+        if isinstance(answer, StoreError):
+            terms.watcher.trouble(_WHAT, answer)
+            batch.bare.append(subject)
+            continue
+        ticket = operation.parse(answer.reply)
+        found = pending[subject]
+        if ticket.state == "taken":
+            batch.taken[subject] = ticket
+        elif ticket.state == "held":
+            batch.bare.append(subject)
+        elif ticket.state == "changed":
+            batch.changed.append(subject)
+        elif found.entry is not None:
+            done[subject] = _old(found)
+        else:
+            batch.lost[subject] = ticket.left_ms
+    return batch
+
+
+def _load(
+    batch: Batch,
+    pending: Mapping[Subject, Found],
+    terms: Terms[T],
+    load: Callable[[list[Subject]], Any],
+    pick: Callable[[Any, Subject], T | None],
+    *,
+    attempt: bytes,
+) -> Flow[dict[Subject, Outcome]]:
+    wanted = [*batch.taken, *batch.bare]
+    as_of = moment()
+    started: float = yield Now()
+    settled = False
+    try:
+        nonces: dict[str, bytes] = {}
+        taken = dict(batch.taken)
+        try:
+            tags = list(dict.fromkeys(tag for subject in taken for tag in subject.tags))
+            nonces = dict(zip(tags, (yield from read_nonces(tags, terms.policy)), strict=True))
+        except StoreError as error:
+            terms.watcher.trouble(_WHAT, error)
+            yield from _give_all_back(taken, attempt)
+            taken = {}
+        try:
+            loaded = yield Call(lambda: load(wanted))
+        except Exception as error:
+            if any(pending[subject].entry is None for subject in wanted):
+                raise
+            yield from _give_all_back(taken, attempt)
+            settled = True
+            for subject in wanted:
+                terms.watcher.load_failed(subject.key, error)
+            return {subject: _old(pending[subject]) for subject in wanted}
+        cost = (yield Now()) - started
+        values = {subject: pick(loaded, subject) for subject in wanted}
+        bodies = {
+            subject: None if value is None else terms.encode(value)
+            for subject, value in values.items()
+        }
+        operations = []
+        for subject, ticket in taken.items():
+            tag_digest = digest([nonces[tag] for tag in subject.tags])
+            operations.append(
+                _store_or_abandon(
+                    subject,
+                    terms,
+                    ticket,
+                    bodies[subject],
+                    cost=cost,
+                    tags=tag_digest,
+                    attempt=attempt,
+                )
+            )
+        answers = (yield Together(operations)) if operations else []
+        settled = True
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if not settled:
+            yield from _give_all_back(batch.taken, attempt)
+        raise
+    for subject in wanted:
+        terms.watcher.loaded(subject.key, cost)
+    for subject, operation, answer in zip(taken, operations, answers, strict=True):
+        if isinstance(answer, StoreError):
+            terms.watcher.trouble(_WHAT, answer)
+            yield from give_back(subject, attempt)
+        elif not operation.parse(answer.reply):
+            terms.watcher.fenced(subject.key)
+    return {
+        subject: Outcome(as_of, bodies[subject], values[subject], loaded=True) for subject in wanted
+    }
+
+
+def _store_or_abandon(
+    subject: Subject,
+    terms: Terms[Any],
+    ticket: Ticket,
+    body: bytes | None,
+    *,
+    cost: float,
+    tags: bytes,
+    attempt: bytes,
+) -> Operation[bool]:
+    if body is None and not terms.policy.negative_ms:
+        return abandon(subject, attempt)
+    return store(subject, terms.policy, ticket.held, body, cost=cost, tags=tags)
+
+
+def _give_all_back(subjects: Mapping[Subject, Ticket], attempt: bytes) -> Flow[None]:
+    # One after the other: what a cancelled flow does may be no pipeline.
+    for subject in subjects:
+        yield from give_back(subject, attempt)
+
+
+def _look_again(
+    pending: dict[Subject, Found], terms: Terms[Any], done: dict[Subject, Outcome]
+) -> Flow[None]:
+    """Look whether the others have stored; what is found leaves ``pending``."""
+    subjects = list(pending)
+    try:
+        again = yield from look_many(
+            subjects, terms.policy, terms.clock, is_cluster=terms.is_cluster
+        )
+    except StoreError as error:
+        terms.watcher.trouble(_WHAT, error)
+        for subject in subjects:
+            pending[subject] = pending[subject]._replace(failed=True)
+        return
+    for subject, found in zip(subjects, again, strict=True):
+        if found.entry is not None and found.age == "fresh":
+            done[subject] = _old(found)
+            del pending[subject]
+        else:
+            pending[subject] = found
+
+
+def _old(found: Found) -> Outcome:
+    entry = found.entry
+    body = None if entry is None or entry.negative else entry.body
+    return Outcome(found.as_of, body, stale=found.age == "stale")
