@@ -162,7 +162,7 @@ class AsyncDriver:
         state = self._states.get(asyncio.get_running_loop())
         if state is not None:
             await state.settle()
-            state.close()
+            await state.close()
 
     def forked(self) -> None:
         """Start afresh in a forked child: the loops and connections are the parent's."""

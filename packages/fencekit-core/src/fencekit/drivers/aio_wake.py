@@ -133,13 +133,19 @@ class AsyncWakeHub(asyncio.Protocol):
             await waiter.sleep(left)
         return True
 
-    def close(self) -> None:
-        """Close the connection; waiters fall back to looking for themselves."""
+    def close(self) -> asyncio.Task[None] | None:
+        """Close the connection; waiters fall back to looking for themselves.
+
+        A task that was making the connection is cancelled, and returned.
+        """
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        return self._connecting
 
     async def _attend(self, channel: str, state: Channel[AsyncWaiter]) -> None:
         """Have the server asked for a channel, and wait for it to confirm."""

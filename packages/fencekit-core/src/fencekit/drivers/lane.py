@@ -39,6 +39,9 @@ async def take_over(connection: Any, client: Client, protocol: asyncio.Protocol)
     except (*client.errors.connection, client.errors.response) as error:
         await connection.disconnect(nowait=True)
         raise WireLost(error, sent=False) from error
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
     writer = connection._writer  # noqa: SLF001 - the library has no public way to hand it over
     connection._writer = connection._reader = None  # noqa: SLF001
     writer.transport.set_protocol(protocol)
@@ -130,14 +133,17 @@ class Lane(asyncio.Protocol):
         if not self._outstanding:
             self.close()
 
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> asyncio.Task[None] | None:
+        """Close the connection; a task that was making one is cancelled, and returned."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        return self._connecting
 
     async def _connect(self) -> None:
         try:

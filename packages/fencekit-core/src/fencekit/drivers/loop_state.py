@@ -111,7 +111,9 @@ class Parcel:
             self._resend()
 
     def _resend(self) -> None:
-        if not (self._once and self.future.done()):
+        if self._state.ended:
+            self.fail(StoreUnavailable("the event loop has ended"))
+        elif not (self._once and self.future.done()):
             self._state.dispatch(self)
 
     def _done(self, result: Any) -> None:
@@ -138,6 +140,7 @@ class LoopState:
         self._slots = SlotTable(driver.client) if driver.is_cluster else None
         self._learning = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self.ended = False
         # A loop that ends closes its async generators: this one closes our connections.
         self._closer = self._close_with_loop()
         with suppress(StopIteration):
@@ -244,6 +247,9 @@ class LoopState:
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:  # the loop is shutting down
+                if self.ended:
+                    flow.close()
+                    return
                 await asyncio.wait([future], timeout=_LAST_CHANCE)
             try:
                 step = flow.send(future.result()) if future.done() else flow.throw(TimeoutError())
@@ -308,14 +314,14 @@ class LoopState:
         while self._background:
             await asyncio.wait(set(self._background))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections and forget the loop."""
         self._driver.forget(self)
         self.keeper.close()
-        self.hub.close()
-        for lane in self._lanes.values():
-            lane.close()
+        connecting = [self.hub.close(), *(lane.close() for lane in self._lanes.values())]
         self._lanes.clear()
+        if tasks := [task for task in connecting if task is not None]:
+            await asyncio.wait(tasks, timeout=_LAST_CHANCE)
 
     async def _route(self, parcel: Parcel, purpose: str) -> None:
         """Ask for the slot table, then dispatch."""
@@ -374,4 +380,10 @@ class LoopState:
         try:
             yield
         finally:
-            self.close()
+            # All tasks have been cancelled by now, and some of them have left a word to be sent.
+            if self._background:
+                await asyncio.wait(set(self._background), timeout=_LAST_CHANCE)
+            self.ended = True
+            for task in self._background:
+                task.cancel()
+            await self.close()
