@@ -20,7 +20,7 @@ from fencekit.fifo import protocol
 from fencekit.fifo.offers import Offer, ServerClock, TakeUp
 from fencekit.fifo.protocol import RECHECK, Holder, Terms, Ticket
 from fencekit.fifo.rhythm import Beat, Errand
-from fencekit.keys import names, process_channel
+from fencekit.keys import Names, names, process_channel
 from fencekit.protocol.lock import Claimant
 from fencekit.protocol.operation import Answer, Operation, Reply
 
@@ -131,7 +131,7 @@ class Room:
 
     def beaten(self, answer: Answer) -> float:
         """Take in the reply to a beat; returns the seconds until the next."""
-        holder = Holder.read(*answer.reply[1:4])
+        holder = Holder.read(*answer.reply[1:5])
         if answer.reply[0] == 1:
             self.recheck()
         self.desk.heard(self.terms, answer, holder)
@@ -256,13 +256,16 @@ class Desk:
         """A reply said who holds a lock; it may be one who waits here."""
         with self.lock:
             room = self._rooms.get(terms)
-            if room is None:
-                return
-            room.clock.note(answer.sent_at, holder.now_us)
-            box = room.boxes.get(holder.attempt)
+            if room is not None:
+                room.clock.note(answer.sent_at, holder.now_us)
+            box = self._boxes.get(holder.attempt)
             if box is not None:
                 deadline = answer.sent_at + holder.ttl_ms / 1000
-                self._deliver(box, Offer.make(holder.token, deadline, terms.offer))
+                self._deliver(
+                    box, Offer.make(holder.token, deadline, terms.offer, taken=holder.own)
+                )
+            elif holder.own and holder.attempt not in self._holders:
+                self._turn_away(terms.names, holder.owner_id, holder.attempt, terms.offer_ms)
 
     def pushed(self, channel: str, message: bytes | None) -> None:
         """A message has arrived for this process, or some may have been missed."""
@@ -277,7 +280,7 @@ class Desk:
                 return
             box = self._boxes.get(attempt)
             if box is None:
-                self._turn_away(name, owner, attempt, int(offer_ms))
+                self._turn_away(names(self._prefix, name), owner, attempt, int(offer_ms))
                 return
             room = self._rooms[box.ticket.terms]
             granted = room.clock.earliest(int(granted_us), self.clock())
@@ -297,16 +300,15 @@ class Desk:
         if offer.token == box.offered:
             return
         box.offered = offer.token
-        if self._post is not None and self.clock() < offer.fresh_until:
+        if self._post is not None and not offer.taken and self.clock() < offer.fresh_until:
             # Sent before the waiter runs: work that blocks right after has the whole lease.
             take_up = TakeUp(box.ticket.terms.lease_ms / 1000)
             offer = offer.taken_up(take_up)
             self._post(protocol.renew_operation(box.ticket, offer.token), take_up.answered)
         box.put(offer)
 
-    def _turn_away(self, name: str, owner: str, attempt: str, offer_ms: int) -> None:
-        """Give back what was offered to nobody we know, so that the next need not wait for it."""
-        keys = names(self._prefix, name)
+    def _turn_away(self, keys: Names, owner: str, attempt: str, offer_ms: int) -> None:
+        """Give back what was granted to nobody we know, so that the next need not wait for it."""
         terms = next(
             (terms for terms in self._rooms if terms.names == keys),
             Terms(keys, offer_ms, offer_ms, offer_ms, offer_ms, _RETENTION_MS, solo=False),
@@ -317,7 +319,7 @@ class Desk:
         def settled(operation: Operation[Any], outcome: Answer | FenceKitError | None) -> None:
             del operation
             if isinstance(outcome, Answer):
-                self.heard(terms, outcome, Holder.read(*outcome.reply[1:4]))
+                self.heard(terms, outcome, Holder.read(*outcome.reply[1:5]))
 
         operation = protocol.withdraw_operation(stranger, bury=False)
-        self.keeper.care(Errand(name, operation, settled, self.clock()))
+        self.keeper.care(Errand(keys.name, operation, settled, self.clock()))

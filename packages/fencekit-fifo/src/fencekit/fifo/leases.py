@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fencekit.fifo.protocol import FifoGrant, Ticket, renew_operation
@@ -58,6 +59,12 @@ class BaseLease(BaseHandle):
     def left(self) -> None:
         """It was given back, or is somebody else's: messages that name it are for nobody."""
         self._desk.left(self.ticket.claimant.attempt)
+
+    def ticket_at(self, desk: Desk) -> Ticket:
+        """The ticket, to be released by whoever sits at that desk: it is told who is next."""
+        if self.ticket.channel == desk.channel:
+            return self.ticket
+        return replace(self.ticket, channel=desk.channel)
 
     def fifo_grant(self) -> FifoGrant:
         """The grant, to release it by.

@@ -142,7 +142,9 @@ class FifoLock(FifoBase[Lease]):
         desk = self._desk(state)
         terms = lease.ticket.terms
         flow = protocol.release(
-            lease.ticket, grant, lambda answer, holder: desk.heard(terms, answer, holder)
+            lease.ticket_at(desk),
+            grant,
+            lambda answer, holder: desk.heard(terms, answer, holder),
         )
         verdict = await self._driver.run(flow)
         lease.left()
@@ -275,7 +277,9 @@ class SyncFifoLock(FifoBase[SyncLease]):
         desk = self._desk()
         terms = lease.ticket.terms
         flow = protocol.release(
-            lease.ticket, grant, lambda answer, holder: desk.heard(terms, answer, holder)
+            lease.ticket_at(desk),
+            grant,
+            lambda answer, holder: desk.heard(terms, answer, holder),
         )
         verdict = self._driver.run(flow)
         lease.left()

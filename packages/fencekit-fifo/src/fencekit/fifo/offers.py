@@ -84,19 +84,21 @@ class Offer:
         token: the fencing token of the grant.
         deadline: monotonic second until which the offer certainly stands.
         fresh_until: monotonic second until which the waiter may enter without asking.
+        taken: it is the whole lease already, granted by a command of this process.
         take_up: the take-up that is under way already, or None.
     """
 
     token: int
     deadline: float
     fresh_until: float
+    taken: bool = False
     take_up: TakeUp | None = None
 
     @classmethod
-    def make(cls, token: int, deadline: float, offer: float) -> Offer:
+    def make(cls, token: int, deadline: float, offer: float, *, taken: bool = False) -> Offer:
         """Make an offer of that many seconds that stands until then."""
-        return cls(token, deadline, deadline - offer / 2)
+        return cls(token, deadline, deadline - offer / 2, taken)
 
     def taken_up(self, take_up: TakeUp) -> Offer:
         """The same offer, with its take-up under way."""
-        return Offer(self.token, self.deadline, self.fresh_until, take_up)
+        return Offer(self.token, self.deadline, self.fresh_until, self.taken, take_up)

@@ -55,13 +55,17 @@ __all__ = [
     "acquire",
     "acquire_operation",
     "beat_operation",
+    "look_operation",
     "release",
+    "release_operation",
     "renew_operation",
     "stats",
     "terms",
+    "turn",
     "withdraw_operation",
 ]
 
+LOOK: Final = Script.load("fencekit.fifo", "fifo_look")
 ACQUIRE: Final = Script.load("fencekit.fifo", "fifo_acquire")
 RELEASE: Final = Script.load("fencekit.fifo", "fifo_release")
 WITHDRAW: Final = Script.load("fencekit.fifo", "fifo_withdraw")
@@ -118,6 +122,16 @@ def terms(
     return Terms(names, lease_ms, offer_ms, alive_ms, beat_ms, retention_ms, solo)
 
 
+@lru_cache(maxsize=4096)
+def turn(terms: Terms, channel: str) -> str:
+    """What a process says of itself in every command that may advance the queue."""
+    solo, names = 1 if terms.solo else 0, terms.names
+    return (
+        f"{channel} {terms.offer_ms} {terms.lease_ms} {terms.alive_ms} {solo} "
+        f"{names.wake} {names.name}"
+    )
+
+
 @dataclass(frozen=True)
 class Ticket:
     """One waiter: who asks, in which process, on what terms.
@@ -172,6 +186,7 @@ class Holder:
         token: its fencing token.
         ttl_ms: milliseconds left of the lease or offer.
         now_us: the server's time, microseconds.
+        own: it was granted to a waiter of the process that asked, with the whole lease.
     """
 
     owner_id: str
@@ -179,14 +194,15 @@ class Holder:
     token: int
     ttl_ms: int
     now_us: int
+    own: bool = False
 
     @classmethod
-    def read(cls, pttl: int, value: bytes, now_us: bytes) -> Holder:
+    def read(cls, pttl: int, value: bytes, now_us: bytes, own: int = 0) -> Holder:
         """Read the end of a reply."""
         owner, _, rest = value.decode(errors="replace").partition(":")
         attempt, _, token = rest.rpartition(":")
         number = int(token) if token.isdigit() else 0
-        return cls(owner, attempt, number, max(int(pttl), 0), int(now_us))
+        return cls(owner, attempt, number, max(int(pttl), 0), int(now_us), own == 1)
 
 
 class Place(Mailbox, Protocol):
@@ -230,22 +246,29 @@ class FifoStats:
     last: int
 
 
-def acquire_operation(ticket: Ticket, *, queues: bool) -> Operation[Reply]:
+def look_operation(ticket: Ticket) -> Operation[Reply]:
+    """One try at a lock that is free and has no queue; it takes no place."""
+    claimant, names = ticket.claimant, ticket.terms.names
+    return Operation(
+        LOOK,
+        (names.lock, names.fence, names.gone, names.queue),
+        (claimant.owner_id, claimant.attempt, claimant.ttl_ms, claimant.retention_ms),
+        _as_is,
+    )
+
+
+def acquire_operation(ticket: Ticket, *, queues: bool = True) -> Operation[Reply]:
     """One try at the lock; with ``queues`` it takes, or keeps, a place if it is not granted."""
-    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    claimant, names = ticket.claimant, ticket.terms.names
     return Operation(
         ACQUIRE,
         (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
         (
             claimant.owner_id,
             claimant.attempt,
-            terms.lease_ms,
-            terms.retention_ms,
-            ticket.channel,
-            terms.offer_ms,
-            terms.alive_ms,
-            1 if terms.solo else 0,
-            names.name,
+            claimant.ttl_ms,
+            claimant.retention_ms,
+            turn(ticket.terms, ticket.channel),
             1 if queues else 0,
         ),
         _as_is,
@@ -254,20 +277,16 @@ def acquire_operation(ticket: Ticket, *, queues: bool) -> Operation[Reply]:
 
 def withdraw_operation(ticket: Ticket, *, bury: bool) -> Operation[Reply]:
     """Give up the place, the offer or the lock; with ``bury`` late copies are refused."""
-    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    claimant, names = ticket.claimant, ticket.terms.names
     return Operation(
         WITHDRAW,
         (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
         (
             claimant.owner_id,
             claimant.attempt,
-            terms.retention_ms,
-            ticket.channel,
-            terms.offer_ms,
-            1 if terms.solo else 0,
-            names.name,
+            claimant.retention_ms,
+            turn(ticket.terms, ticket.channel),
             1 if bury else 0,
-            names.wake,
         ),
         _as_is,
         patient=False,
@@ -276,12 +295,36 @@ def withdraw_operation(ticket: Ticket, *, bury: bool) -> Operation[Reply]:
 
 def renew_operation(ticket: Ticket, token: int) -> Operation[int | None]:
     """Take up an offer or extend the lease; the outcome is the milliseconds left, None if lost."""
-    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
+    claimant, names = ticket.claimant, ticket.terms.names
     return Operation(
         RENEW,
         (names.lock, names.fence, names.queue, names.tickets, names.members),
-        (claimant.owner_id, claimant.attempt, token.real, terms.lease_ms, terms.retention_ms),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            token.real,
+            claimant.ttl_ms,
+            claimant.retention_ms,
+        ),
         _left,
+    )
+
+
+def release_operation(ticket: Ticket, token: int, *, bury: bool) -> Operation[Reply]:
+    """Give the lock back; with ``bury`` late copies of the acquire are refused."""
+    claimant, names = ticket.claimant, ticket.terms.names
+    return Operation(
+        RELEASE,
+        (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            token.real,
+            claimant.retention_ms,
+            turn(ticket.terms, ticket.channel),
+            1 if bury else 0,
+        ),
+        _as_is,
     )
 
 
@@ -295,11 +338,7 @@ def beat_operation(terms: Terms, channel: str, oldest: Claimant | None) -> Opera
             oldest.owner_id if oldest is not None else "",
             oldest.attempt if oldest is not None else "",
             terms.retention_ms,
-            channel,
-            terms.offer_ms,
-            terms.alive_ms,
-            1 if terms.solo else 0,
-            names.name,
+            turn(terms, channel),
         ),
         _as_is,
     )
@@ -322,11 +361,15 @@ def acquire(ticket: Ticket, place: Place, wait: float | None) -> Flow[FifoGrant 
         deadline = None if wait is None else (yield Now()) + wait
         grant: FifoGrant | None = None
         if wait == 0 or not place.ready:
-            grant = yield from asking.ask(queues=False)
+            grant = yield from asking.ask(look_operation(ticket))
+        if grant is None and wait == 0:
+            # Whoever is queued may be dead: this buries them.
+            grant = yield from asking.ask(acquire_operation(ticket, queues=False))
         if grant is None and wait != 0:
             yield OpenMail(place)
             while grant is None:
-                grant = yield from asking.ask(queues=True)
+                asking.listed = True
+                grant = yield from asking.ask(acquire_operation(ticket))
                 if grant is None:
                     left = None if deadline is None else max(deadline - (yield Now()), 0.0)
                     mail = yield AwaitMail(place, left)
@@ -368,33 +411,39 @@ class _Asking:
         self._before = 0
         self._resent = False  # a copy that was never answered may still arrive
         self._flying = False  # a command is under way, and its outcome is not ours yet
+        self._refused = False  # at least one answer was no
         self.listed = False
         self.queued = False
         self.holder = Holder("", "", 0, 0, 0)
 
-    def ask(self, *, queues: bool) -> Flow[FifoGrant | None]:
+    def ask(self, operation: Operation[Reply]) -> Flow[FifoGrant | None]:
         """Try once; None when it is not granted."""
-        operation = acquire_operation(self._ticket, queues=queues)
-        self._flying, self.listed = True, self.listed or queues
+        self._flying = True
         answer = yield from trace(operation)
         self._flying = False
         self._resent = self._resent or answer.sends > 1
-        reply, ticket = answer.reply, self._ticket
+        reply = answer.reply
         if reply[0] == 1:
-            deadline = answer.sent_at + ticket.terms.lease_ms / 1000
+            deadline = answer.sent_at + self._ticket.claimant.ttl_ms / 1000
             return self._grant(int(reply[1]), deadline, before=int(reply[2]))
         if reply[0] == 0:
-            self.holder = Holder.read(*reply[1:4])
-            if queues:
-                self.queued = True
-                self._before = int(reply[4])
-                self._place.queued(answer, self.holder, revived=reply[5] == 1)
+            self._refused = True
+            if len(reply) > 1:
+                self.holder = Holder.read(*reply[1:5])
+                self._take_place(answer, before=int(reply[5]), revived=reply[6] == 1)
             return None
         msg = "the attempt was withdrawn already"  # only if a flow goes on after its withdraw
         raise StoreRefused("GONE", msg)
 
+    def _take_place(self, answer: Answer, *, before: int, revived: bool) -> None:
+        if before >= 0:
+            self.queued, self._before = True, before
+            self._place.queued(answer, self.holder, revived=revived)
+
     def take_up(self, offer: Offer) -> Flow[FifoGrant | None]:
         """Enter on an offer that is fresh, or ask whether it stands; None when it does not."""
+        if offer.taken and (yield Now()) < offer.fresh_until:
+            return self._grant(offer.token, offer.deadline)
         take_up = offer.take_up
         if take_up is not None and not take_up.refused:
             if take_up.deadline is not None:
@@ -405,7 +454,7 @@ class _Asking:
         answer = yield from trace(operation)
         if operation.parse(answer.reply) is None:
             return None
-        return self._grant(offer.token, answer.sent_at + self._ticket.terms.lease_ms / 1000)
+        return self._grant(offer.token, answer.sent_at + self._ticket.claimant.ttl_ms / 1000)
 
     def give_up(self) -> Flow[bool]:
         """Withdraw what may have been done, if the server can be reached; False when it cannot."""
@@ -418,7 +467,7 @@ class _Asking:
             answer = yield from trace(operation)
         except FenceKitError:
             return False
-        place.heard(answer, Holder.read(*answer.reply[1:4]))
+        place.heard(answer, Holder.read(*answer.reply[1:5]))
         return True
 
     def failed(self, error: FenceKitError) -> Flow[None]:
@@ -448,7 +497,7 @@ class _Asking:
             deadline,
             resent=self._resent,
             before=self._before or before,
-            queued=take_up is not None or self.holder.now_us > 0,
+            queued=self._refused,
             take_up=take_up,
         )
 
@@ -471,24 +520,7 @@ def release(
         StoreRefused: the server answered with an error; repeat the release.
         OutcomeUnknown: no answer; repeat the release to learn the verdict.
     """
-    terms, claimant, names = ticket.terms, ticket.claimant, ticket.terms.names
-    operation: Operation[Reply] = Operation(
-        RELEASE,
-        (names.lock, names.fence, names.gone, names.queue, names.tickets, names.members),
-        (
-            claimant.owner_id,
-            claimant.attempt,
-            grant.token.real,
-            terms.retention_ms,
-            ticket.channel,
-            terms.offer_ms,
-            1 if terms.solo else 0,
-            names.name,
-            1 if grant.resent else 0,
-            names.wake,
-        ),
-        _as_is,
-    )
+    operation = release_operation(ticket, grant.token, bury=grant.resent)
     try:
         answer = yield from trace(operation)
     except (GeneratorExit, FenceKitError):
@@ -497,12 +529,15 @@ def release(
         # Cancelled. The answer may name the next waiter of this process and would be read by
         # nobody: ask again.
         with suppress(FenceKitError):
-            answer = yield from trace(operation)
-            hear(answer, Holder.read(*answer.reply[1:4]))
+            _tell(hear, (yield from trace(operation)))
         raise
-    if answer.reply[2]:
-        hear(answer, Holder.read(*answer.reply[1:4]))
+    _tell(hear, answer)
     return Verdict(answer.reply[0])
+
+
+def _tell(hear: Callable[[Answer, Holder], None], answer: Answer) -> None:
+    if len(answer.reply) > 1:  # else nobody is queued
+        hear(answer, Holder.read(*answer.reply[1:5]))
 
 
 def stats(names: Names) -> Flow[FifoStats]:

@@ -10,20 +10,17 @@
 -- ARGV[2]  attempt       str             128 random bits, made before the first send
 -- ARGV[3]  lease_ms      int             lease, milliseconds
 -- ARGV[4]  retention_ms  int             how long the fence record outlives its last use, milliseconds
--- ARGV[5]  channel       str             where the caller's process is woken
--- ARGV[6]  offer_ms      int             how long an offer stands, milliseconds
--- ARGV[7]  alive_ms      int             how long a process counts as alive after its last word
--- ARGV[8]  solo          int             1: one server, so that PUBLISH counts every listener
--- ARGV[9]  name          str             the lock's name, for the message
--- ARGV[10]  queues       int             1: take a place if it is not granted; 0: only look
+-- ARGV[5]  turn          str             what the caller's process says of itself: include/queue
+-- ARGV[6]  queues        int             1: take a place if it is not granted; 0: only look
 --
 -- Safe to re-send: yes, the attempt has one place, is granted once, and confirmed after that
 --
--- Returns  {1, token, before, now}                  granted, or already this attempt's, its lease set
---                                                   anew; how many were queued before it
---          {0, pttl, holder, now, before, revived}  not granted. before: -1 where it has no place;
---                                                   revived: 1 if the process counted as dead
---          {2}                                      this attempt was withdrawn
+-- Returns  {1, token, before}                            granted, or already this attempt's, its lease
+--                                                        set anew; how many were queued before it
+--          {0, pttl, holder, now, own, before, revived}  not granted; who holds the lock now. before: -1
+--                                                        where it has no place; revived: 1 if the
+--                                                        process counted as dead
+--          {2}                                           this attempt was withdrawn
 --
 -- @include "fence"
 -- @include "restore"
@@ -31,49 +28,33 @@
 -- @include "queue"
 local lock, fence, gone, queue, tickets, members = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, attempt, lease_ms, retention_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local channel, offer_ms, alive_ms = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local solo, name, queues = ARGV[8] == '1', ARGV[9], ARGV[10] == '1'
+local turn, queues = read_turn(ARGV[5]), ARGV[6] == '1'
 
 local waiter, now_us = owner .. ':' .. attempt, server_now()
+local stem = waiter .. ':'
 
--- The lock is this attempt's: give it the whole lease, which a late copy must not shorten.
-local function confirm(token)
+local held = redis.call('GET', lock)
+if held and string.sub(held, 1, #stem) == stem then
+  -- Its own already: the whole lease from now on, which a late copy must not shorten.
   local _, before = place_of(queue, tickets, waiter, attempt)
   redis.call('PEXPIRE', lock, math.max(lease_ms, redis.call('PTTL', lock)))
   leave(queue, tickets, members, attempt)
-  return {1, token, before or 0, digits(now_us)}
-end
-
-local function held_by_me()
-  local held = redis.call('GET', lock)
-  return held and string.sub(held, 1, #waiter + 1) == waiter .. ':' and string.sub(held, #waiter + 2)
-end
-
-local token = held_by_me()
-if token then
-  return confirm(token)
+  return {1, string.sub(held, #stem + 1), before or 0}
 end
 if redis.call('ZSCORE', gone, attempt) then
   return {2}
 end
-if redis.call('EXISTS', lock, queue) == 0 then
-  return {1, grant_lock(lock, fence, owner, attempt, lease_ms, retention_ms), 0, digits(now_us)}
-end
-
 local before, revived = -1, false
-if queues then
-  before = enqueue(queue, tickets, waiter, attempt, channel, alive_ms)
-  revived = greet(queue, tickets, members, channel, alive_ms, now_us)
+if queues and (held or redis.call('EXISTS', queue) == 1) then
+  before = enqueue(queue, tickets, waiter, attempt, turn.channel, turn.alive_ms)
+  revived = greet(queue, tickets, members, turn.channel, turn.alive_ms, now_us)
 end
-advance(lock, fence, queue, tickets, members,
-  {channel = channel, offer_ms = offer_ms, retention_ms = retention_ms, solo = solo, name = name}, now_us)
-token = held_by_me()
-if token then
-  return confirm(token)
+local pttl, holder, now, own = advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
+if string.sub(holder, 1, #stem) == stem then
+  return {1, string.sub(holder, #stem + 1), before}
 end
-if not queues and redis.call('EXISTS', lock, queue) == 0 then
-  -- Whoever was queued is dead.
-  return {1, grant_lock(lock, fence, owner, attempt, lease_ms, retention_ms), 0, digits(now_us)}
+if holder == '' and redis.call('EXISTS', queue) == 0 then
+  -- Nobody was queued, or whoever was is dead.
+  return {1, grant_lock(lock, fence, owner, attempt, lease_ms, retention_ms), 0}
 end
-local pttl, holder, now = holder_now(lock, now_us)
-return {0, pttl, holder, now, before, revived and 1 or 0}
+return {0, pttl, holder, now, own, before, revived and 1 or 0}

@@ -8,31 +8,24 @@
 -- ARGV[1]  owner         str             the process's oldest waiter, empty where there is none
 -- ARGV[2]  attempt       str             its attempt
 -- ARGV[3]  retention_ms  int             how long the fence record outlives its last use, milliseconds
--- ARGV[4]  channel       str             where the process is woken
--- ARGV[5]  offer_ms      int             how long an offer stands, milliseconds
--- ARGV[6]  alive_ms      int             how long a process counts as alive after its last word
--- ARGV[7]  solo          int             1: one server, so that PUBLISH counts every listener
--- ARGV[8]  name          str             the lock's name, for the message
+-- ARGV[4]  turn          str             what the caller's process says of itself: include/queue
 --
 -- Safe to re-send: yes, a second copy is a second beat
 --
--- Returns  {recheck, pttl, holder, now}  who holds the lock now. recheck: 1 if the process counted as
---                                        dead, or its oldest waiter has neither a place nor the lock
+-- Returns  {recheck, pttl, holder, now, own}  who holds the lock now. recheck: 1 if the process counted
+--                                             as dead, or its oldest waiter has neither place nor lock
 --
 -- @include "fence"
 -- @include "restore"
 -- @include "grant"
 -- @include "queue"
 local lock, fence, queue, tickets, members = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, attempt, retention_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local offer_ms, alive_ms, solo, name = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
+local owner, attempt, retention_ms, turn = ARGV[1], ARGV[2], tonumber(ARGV[3]), read_turn(ARGV[4])
 
 local now_us, waiter = server_now(), owner .. ':' .. attempt
--- Judged first: advancing may bury the dead, and those of this process are not dead any more.
-local revived = greet(queue, tickets, members, channel, alive_ms, now_us)
-advance(lock, fence, queue, tickets, members,
-  {channel = channel, offer_ms = offer_ms, retention_ms = retention_ms, solo = solo, name = name}, now_us)
-local pttl, holder, now = holder_now(lock, now_us)
+local revived = greet(queue, tickets, members, turn.channel, turn.alive_ms, now_us)
+local pttl, holder, now, own =
+  advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
 local missing = owner ~= '' and string.sub(holder, 1, #waiter + 1) ~= waiter .. ':'
   and not place_of(queue, tickets, waiter, attempt)
-return {(revived or missing) and 1 or 0, pttl, holder, now}
+return {(revived or missing) and 1 or 0, pttl, holder, now, own}

@@ -9,17 +9,13 @@
 -- ARGV[1]  owner         str             who asked
 -- ARGV[2]  attempt       str             the attempt to withdraw
 -- ARGV[3]  retention_ms  int             how long the fence record outlives its last use, milliseconds
--- ARGV[4]  channel       str             where the caller's process is woken
--- ARGV[5]  offer_ms      int             how long an offer stands, milliseconds
--- ARGV[6]  solo          int             1: one server, so that PUBLISH counts every listener
--- ARGV[7]  name          str             the lock's name, for the message
--- ARGV[8]  bury          int             1: a copy of the acquire may still arrive; refuse it
--- ARGV[9]  wake          str             where waiters of a plain lock are woken
+-- ARGV[4]  turn          str             what the caller's process says of itself: include/queue
+-- ARGV[5]  bury          int             1: a copy of the acquire may still arrive; refuse it
 --
 -- Safe to re-send: yes, it ends in the same state
 --
--- Returns  {1, pttl, holder, now}  the attempt held the lock; who holds it now
---          {0, pttl, holder, now}  it did not
+-- Returns  {1, pttl, holder, now, own}  the attempt held the lock; who holds it now
+--          {0, pttl, holder, now, own}  it did not
 --
 -- @include "fence"
 -- @include "restore"
@@ -27,19 +23,17 @@
 -- @include "grant"
 -- @include "queue"
 local lock, fence, gone, queue, tickets, members = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local owner, attempt, retention_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local offer_ms, solo, name, bury, wake = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
+local owner, attempt, retention_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local turn, bury = read_turn(ARGV[4]), ARGV[5] == '1'
 
-local now_us = server_now()
 local mine = free_from(lock, fence, owner .. ':' .. attempt, retention_ms)
 leave(queue, tickets, members, attempt)
 if bury then
   bury_attempt(gone, attempt)
 end
-advance(lock, fence, queue, tickets, members,
-  {channel = channel, offer_ms = offer_ms, retention_ms = retention_ms, solo = solo, name = name}, now_us)
-if mine and redis.call('EXISTS', lock) == 0 then
-  redis.pcall('PUBLISH', wake, 'free')
+local pttl, holder, now, own =
+  advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now())
+if mine and holder == '' then
+  redis.pcall('PUBLISH', turn.wake, 'free')
 end
-local pttl, holder, now = holder_now(lock, now_us)
-return {mine and 1 or 0, pttl, holder, now}
+return {mine and 1 or 0, pttl, holder, now, own}

@@ -5,11 +5,28 @@
 -- tickets  hash    attempt -> entry id, ' ', how many were queued before it
 -- members  zset    wake channel -> server milliseconds until which its process counts as alive
 --
+-- turn     what every command that may advance the queue says of its process, one text with spaces:
+--          channel offer_ms lease_ms alive_ms solo wake name
+--            channel   where the process is woken
+--            offer_ms  how long an offer stands, milliseconds
+--            lease_ms  the lease of its waiters, milliseconds
+--            alive_ms  how long a process counts as alive after its last word, milliseconds
+--            solo      1: one server, so that PUBLISH counts every listener
+--            wake      where waiters of a plain lock are woken
+--            name      the lock's name
+--
 -- A ticket counts only if its entry exists, an entry only if its ticket names it: whatever is lost
 -- of either, a waiter has one place at most.
 
 -- How long the three outlive the last word of any process, in units of a process's own window.
 local LIVE_WINDOWS = 4
+
+local function read_turn(turn)
+  local channel, offer_ms, lease_ms, alive_ms, solo, wake, name =
+    string.match(turn, '^(%S+) (%d+) (%d+) (%d+) ([01]) (%S+) (%S+)$')
+  return {channel = channel, offer_ms = tonumber(offer_ms), lease_ms = tonumber(lease_ms),
+    alive_ms = tonumber(alive_ms), solo = solo == '1', wake = wake, name = name}
+end
 
 local function server_now()
   local now = redis.call('TIME')
@@ -73,11 +90,16 @@ local function leave(queue, tickets, members, attempt)
   end
 end
 
--- If the lock is free, offer it to the first waiter whose process is alive and listens. The caller's
--- own process is not sent a message: the reply says who holds the lock.
-local function advance(lock, fence, queue, tickets, members, terms, now_us)
-  if redis.call('EXISTS', lock) == 1 then
-    return
+-- If the lock is free, grant it to the first waiter whose process is alive and listens. One of the
+-- caller's own process has the whole lease at once, and is not sent a message: the reply says so.
+-- Another process is offered the lock, for as long as it may take to hear of it, and the place stays.
+-- Returns what every reply ends with: milliseconds left, the lock's value or '', the server's time, and
+-- 1 if it was granted to the caller's own process.
+local function advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
+  local now = digits(now_us)
+  local held = redis.call('GET', lock)
+  if held then
+    return redis.call('PTTL', lock), held, now, 0
   end
   local now_ms = math.floor(now_us / 1000)
   local from, deaf, deadlines = '-', {}, {}
@@ -93,7 +115,7 @@ local function advance(lock, fence, queue, tickets, members, terms, now_us)
       local mine = not ticket or string.match(ticket, '^%S+') == id
       if not deadlines[channel] then
         -- Whoever asks is alive.
-        deadlines[channel] = channel == terms.channel and math.huge
+        deadlines[channel] = channel == turn.channel and math.huge
           or tonumber(redis.call('ZSCORE', members, channel) or 0)
       end
       if deadlines[channel] < now_ms or not mine then
@@ -101,19 +123,24 @@ local function advance(lock, fence, queue, tickets, members, terms, now_us)
         if mine then
           redis.call('HDEL', tickets, attempt)
         end
+      elseif channel == turn.channel then
+        local number = grant_lock(lock, fence, owner, attempt, turn.lease_ms, retention_ms)
+        redis.call('XDEL', queue, id)
+        redis.call('HDEL', tickets, attempt)
+        if redis.call('XLEN', queue) == 0 then
+          redis.call('DEL', queue, tickets, members)
+        end
+        return turn.lease_ms, waiter .. ':' .. number, now, 1
       elseif not deaf[channel] then
         if not ticket then
           redis.call('HSET', tickets, attempt, id .. ' 0')
         end
-        local number = grant_lock(lock, fence, owner, attempt, terms.offer_ms, terms.retention_ms)
-        if channel == terms.channel then
-          return
-        end
-        local heard = redis.pcall('PUBLISH', channel, string.format('%s %s %s %.0f %.0f %s',
-          owner, attempt, number, now_us, terms.offer_ms, terms.name))
+        local number = grant_lock(lock, fence, owner, attempt, turn.offer_ms, retention_ms)
+        local heard = redis.pcall('PUBLISH', channel, string.format('%s %s %s %s %.0f %s',
+          owner, attempt, number, now, turn.offer_ms, turn.name))
         -- A cluster counts the listeners of this node only; an error is the ACL's, and nobody heard.
-        if type(heard) == 'number' and (heard > 0 or not terms.solo) then
-          return
+        if type(heard) == 'number' and (heard > 0 or not turn.solo) then
+          return turn.offer_ms, waiter .. ':' .. number, now, 0
         end
         -- Nobody listens there: take the offer back, keep the entry, go on.
         redis.call('DEL', lock)
@@ -126,6 +153,7 @@ local function advance(lock, fence, queue, tickets, members, terms, now_us)
   if redis.call('XLEN', queue) == 0 then
     redis.call('DEL', queue, tickets, members)
   end
+  return 0, '', now, 0
 end
 
 -- Free the lock if this attempt holds it, with whichever token; returns whether it did.
@@ -137,9 +165,4 @@ local function free_from(lock, fence, waiter, retention_ms)
   redis.call('DEL', lock)
   restore_fence(fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
   return true
-end
-
--- What every reply ends with: who holds the lock now, for how long, and the server's time.
-local function holder_now(lock, now_us)
-  return redis.call('PTTL', lock), redis.call('GET', lock) or '', digits(now_us)
 end
