@@ -6,7 +6,7 @@
 -- ARGV[3]  ttl_ms     int          how long the memo is kept from now, milliseconds
 -- ARGV[4]  encoding   str          how the result is encoded, or why there is none
 -- ARGV[5]  result     bytes        the memo; empty where there is none
--- ARGV[6]  published  str          for Celery: what has been published with it; may be empty
+-- ARGV[6]  published  bytes        for Celery: what has been published with it; may be empty
 -- ARGV[7]  channel    str          where waiters are woken
 --
 -- Safe to re-send: yes, a second copy finds the attempt among the ended and changes nothing
