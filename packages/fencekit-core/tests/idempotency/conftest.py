@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from fencekit.drivers.aio import AsyncDriver
+from fencekit.drivers.sync import SyncDriver
 from harness.claims import Record
 from harness.clients import Colour
 from harness.guards import Guards
@@ -34,6 +37,20 @@ def make_guards(colour: Colour, server: Server) -> Iterator[Callable[..., Guards
 @pytest.fixture
 def guards(make_guards: Callable[..., Guards]) -> Guards:
     return make_guards()
+
+
+@pytest.fixture
+def redis_client(redis_client: Any) -> Iterator[Any]:
+    """The stock client; what fencekit opened beside it is closed before it."""
+    yield redis_client
+    SyncDriver.of(redis_client).close()
+
+
+@pytest_asyncio.fixture
+async def async_redis_client(async_redis_client: Any) -> AsyncIterator[Any]:
+    """The stock async client; what fencekit opened beside it is closed before it."""
+    yield async_redis_client
+    await AsyncDriver.of(async_redis_client).aclose()
 
 
 @pytest.fixture

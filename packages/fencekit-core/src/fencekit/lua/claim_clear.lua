@@ -1,20 +1,21 @@
 --- Forget what is recorded, unless it has changed since it was read.
 --
 -- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua
--- ARGV[1]  last     int          the fence that was read with it; it rises at every change
+-- ARGV[1]  seen     int          the fence that was read with it; it rises at every change
 -- ARGV[2]  channel  str          where waiters are woken
 --
--- Safe to re-send: yes, a second copy finds another fence
+-- Safe to re-send: yes, a second copy finds the fence that the first left, or another
 --
 -- Returns  {1}  forgotten; an attempt that ran is shut out, and so are late copies for two minutes
 --          {0}  changed since, or gone
 --
 -- @include "claim"
-local idem, seen, channel = KEYS[1], ARGV[1], ARGV[2]
+local idem, seen, channel = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 
 local r = redis.call('HMGET', idem, 'state', 'attempt', 'last', 'ended')
-if not r[1] or r[3] ~= seen then
-  return {0}
+local last = tonumber(r[3] or 0)
+if not r[1] or last ~= seen then
+  return {not r[1] and last == seen + 1 and 1 or 0}
 end
 local ended = r[4] or ''
 if r[1] == 'running' then
@@ -23,7 +24,7 @@ end
 -- Not deleted and made anew: if a TTL cannot be set, the old one is still there.
 redis.call('HDEL', idem, 'state', 'owner', 'attempt', 'attempts', 'began', 'lease_until', 'fingerprint', 'encoding',
   'result', 'published', 'error', 'task_id')
-redis.call('HSET', idem, 'last', r[3] + 1, 'open', 0, 'ended', ended)
+redis.call('HSET', idem, 'last', last + 1, 'open', 0, 'ended', ended)
 redis.call('PEXPIRE', idem, LATE_MS)
 redis.pcall('PUBLISH', channel, 'free')
 return {1}
