@@ -158,6 +158,12 @@ FORCE_IS_CHECKED = Rule(
     "if not held or tonumber(string.match(held, ':(%d+)$')) ~= token then",
     "if not held then",
 )
+FORCE_KNOWS_ITS_FIRST_COPY = Rule(
+    ("FORCE",),
+    "return {last and last > token and (open == token or has_lapsed(lapsed, token)) and 1 or 0}",
+    "return {0}",
+)
+FORCE_ONLY_CLAIMS_ITS_OWN = Rule(("FORCE",), "last and last > token and", "last and")
 FORCE_LEAVES_IT_OPEN = Rule(("FORCE",), "'open', digits(token)", "'open', '0'")
 FORCE_SHUTS_OUT = Rule(
     ("FORCE",),

@@ -112,6 +112,16 @@ class Lab:
         """Free the lock whoever holds it."""
         return self.run(lock.force_release(self.names, _MINUTE))
 
+    def force_of_what_is_held(self) -> Operation[Any]:
+        """Return the command that would free the lock, not performed."""
+        flow = lock.force_release(self.names, _MINUTE)
+        read = next(flow)
+        assert isinstance(read, Operation)
+        force = flow.send(Answer(self.arrive(read)))
+        assert isinstance(force, Operation)
+        flow.close()
+        return force
+
     def advance(self, at_least: int) -> int:
         """Lift the fence."""
         return self.run(lock.advance(self.names, at_least, 60 * _MINUTE))

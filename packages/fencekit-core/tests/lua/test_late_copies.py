@@ -269,3 +269,37 @@ def test_a_late_copy_of_renew_does_not_revive_a_released_lock(lab: Lab) -> None:
     lab.release(grant)
     assert lab.arrive(late) == [0]
     assert lab.holder is None
+
+
+@bites(broken.FORCE_KNOWS_ITS_FIRST_COPY)
+@pytest.mark.parametrize("then", ["nothing", "a successor", "a successor that lapsed"])
+def test_a_second_copy_of_force_says_that_it_was_done(lab: Lab, then: str) -> None:
+    """Found here: the second copy found the lock free, and the answer was that it had been."""
+    lab.acquire()
+    lab.force()
+    late = lab.sent[-1]
+    if then != "nothing":
+        lab.acquire("you")
+    if then == "a successor that lapsed":
+        lab.lapse()
+        lab.acquire("they")
+    before = lab.state
+    assert lab.arrive(late) == [1]
+    assert lab.state == before
+
+
+@bites(broken.FORCE_ONLY_CLAIMS_ITS_OWN)
+def test_a_force_that_comes_after_the_lease_was_over_has_freed_nothing(lab: Lab) -> None:
+    lab.acquire()
+    force = lab.force_of_what_is_held()
+    lab.lapse()
+    assert lab.arrive(force) == [0]
+
+
+def test_a_force_that_comes_after_the_release_has_freed_nothing(lab: Lab) -> None:
+    grant = lab.acquire()
+    force = lab.force_of_what_is_held()
+    lab.release(grant)
+    assert lab.arrive(force) == [0]
+    lab.acquire("you")
+    assert lab.arrive(force) == [0]

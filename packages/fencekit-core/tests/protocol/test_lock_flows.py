@@ -192,11 +192,6 @@ def test_force_leaves_a_newer_holder_alone() -> None:
     assert not forcing().answer([0]).result
 
 
-def test_a_forced_release_whose_first_answer_was_lost_has_freed_it() -> None:
-    """Found here: the second copy finds the lock free, and the answer was that it had been."""
-    assert forcing().answer([0], sends=2).result is True
-
-
 @pytest.mark.parametrize(
     "reply", [[None, -2, None, None, None, None], [None, -2, b"7", b"0", b"", b"6"]]
 )

@@ -6,9 +6,9 @@
 -- ARGV[2]  retention_ms  int           how long the fence record outlives its last use, milliseconds
 -- ARGV[3]  channel       str           where waiters are woken
 --
--- Safe to re-send: yes, a second copy finds another token or none
+-- Safe to re-send: yes, a second copy finds in the record what the first has done
 --
--- Returns  {1}  freed
+-- Returns  {1}  freed, now or by an earlier copy
 --          {0}  not held with that token any more
 --
 -- @include "fence"
@@ -16,10 +16,11 @@ local lock, fence = KEYS[1], KEYS[2]
 local token, retention_ms, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
 local held = redis.call('GET', lock)
-if not held or tonumber(string.match(held, ':(%d+)$')) ~= token then
-  return {0}
-end
 local last, open, lapsed, floor = read_fence(fence)
+if not held or tonumber(string.match(held, ':(%d+)$')) ~= token then
+  -- Not given back, and shut out: that is what an earlier copy leaves.
+  return {last and last > token and (open == token or has_lapsed(lapsed, token)) and 1 or 0}
+end
 redis.call('DEL', lock)
 redis.call('HSET', fence,
   'last', digits(next_token(math.max(last or 0, token))),

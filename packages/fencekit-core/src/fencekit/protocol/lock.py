@@ -367,16 +367,16 @@ def force_release(names: Names, retention_ms: int) -> Flow[bool]:
     info = yield from inspect(names)
     if info is None or info.token is None:
         return False
-    answer = yield from trace(
-        Operation(
-            FORCE,
-            (names.lock, names.fence),
-            (info.token.real, retention_ms, names.wake),
-            _is_one,
+    return (
+        yield from perform(
+            Operation(
+                FORCE,
+                (names.lock, names.fence),
+                (info.token.real, retention_ms, names.wake),
+                _is_one,
+            )
         )
     )
-    # An earlier copy may have done it.
-    return bool(answer.reply[0] == 1 or answer.sends > 1)
 
 
 def advance(names: Names, at_least: int, retention_ms: int) -> Flow[int]:
