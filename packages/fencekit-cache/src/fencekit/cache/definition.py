@@ -159,10 +159,18 @@ def _is_union(kind: Any) -> bool:
 
 
 def _default_name(kind: Any) -> str:
-    text = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
-    text = re.sub(r"[A-Za-z_][\w.]*\.(?=\w)", "", text.replace("<locals>.", ""))
-    words = _HUMP.sub("_", text).lower()
+    words = _HUMP.sub("_", "-".join(_words(kind))).lower()
     return _NO_NAME.sub("-", words).strip("-")
+
+
+def _words(kind: Any) -> list[str]:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _words(args[0])
+    if origin is None or origin is typing.Literal:
+        return [getattr(kind, "__name__", str(kind))]
+    head = [] if _is_union(kind) else [getattr(origin, "__name__", str(origin))]
+    return head + [word for arg in args for word in _words(arg)]
 
 
 def _check_name(where: str, name: Any) -> str:

@@ -97,7 +97,11 @@ def _walk_class(kind: type, path: str, config: Any, shape: Shape, known: set[Any
     elif hasattr(kind, "__pydantic_fields__"):  # a pydantic dataclass
         own = getattr(kind, "__pydantic_config__", config)
         _walk_fields(kind, kind.__pydantic_fields__, path, own, shape=shape, known=known)
-    elif dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or hasattr(kind, "_fields"):
+    elif (
+        dataclasses.is_dataclass(kind)
+        or hasattr(kind, "__required_keys__")
+        or hasattr(kind, "_fields")
+    ):
         for name, note in typing.get_type_hints(kind, include_extras=True).items():
             shape.parts.append(f"{path}.{name}: {note}")
             _walk(note, f"{path}.{name}", config, shape, known)
