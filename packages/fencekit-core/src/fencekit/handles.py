@@ -198,7 +198,7 @@ class BaseHandle:
 
     def _left(self) -> float | None:
         """Seconds until the lease counts as lost; None once it was released."""
-        if self._gone:
+        if self._gone or self.verdict is Verdict.LOST:
             return 0.0
         if self.verdict is not None:
             return None

@@ -14,6 +14,8 @@ from binascii import crc_hqx
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from fencekit.drivers.sentinel import AsyncWatch, Watch
+
 __all__ = ["Address", "Client", "Errors", "describe", "slot_of"]
 
 DEFAULT_TIMEOUT = 5.0
@@ -121,6 +123,11 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
         "sentinel" if hasattr(pool, "sentinel_manager") else "single"
     )
     settings, timeout = _ours(pool.connection_kwargs)
+    if kind == "sentinel":
+        if not pool.is_master:
+            msg = "a client of Sentinel's replicas cannot write: give one made by master_for()"
+            raise TypeError(msg)
+        settings["connection_pool"] = Watch(pool) if colour == "sync" else AsyncWatch(pool)
     return Client(
         colour=colour,
         kind=kind,

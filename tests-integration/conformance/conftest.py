@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from conformance.stage import PROFILES, QUICK, Profile, Rig, Stage
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test that asks for a rig on every profile; a few of them are quick."""
+    if "profile" in metafunc.fixturenames and not any(
+        mark.name == "parametrize" and "profile" in mark.args[0]
+        for mark in metafunc.definition.iter_markers()
+    ):
+        metafunc.parametrize("profile", [profile_param(profile) for profile in PROFILES])
+
+
+def profile_param(profile: Profile) -> object:
+    """Return a parameter that is sent to the worker which has the servers of its stage."""
+    marks = [pytest.mark.xdist_group(profile.stage)]
+    if str(profile) in QUICK:
+        marks.append(pytest.mark.quick)
+    return pytest.param(profile, id=str(profile), marks=marks)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests of one stage together: only its servers run then."""
+
+    def stage(item: pytest.Item) -> str:
+        call = getattr(item, "callspec", None)
+        profile = call.params.get("profile") if call is not None else None
+        return profile.stage if isinstance(profile, Profile) else ""
+
+    items.sort(key=stage)
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Stage]:
+    """Share the servers of one stage at a time."""
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+@pytest_asyncio.fixture
+async def rig(profile: Profile, stage: Stage) -> AsyncIterator[Rig]:
+    """Give clients of one profile, and fencekit on them."""
+    rig = Rig(profile, stage.backend(profile))
+    yield rig
+    await rig.close()

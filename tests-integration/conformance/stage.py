@@ -1,0 +1,425 @@
+"""What the conformance suite runs on: servers of every topology, clients of every make, an adapter.
+
+A test body is written once, as a coroutine, for both colours. What a method of fencekit returns
+goes through `got`: a sync method has done its work by then, an async one is awaited::
+
+    handle = await got(lock.acquire("invoices", ttl=SHORT))
+    async with entered(lock.hold("invoices", ttl=SHORT)) as handle:
+        ...
+
+`Rig.start` runs a body beside the test: in a thread for the sync colour, in a task for the async.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from fencekit import (
+    AsyncDistributedLock,
+    AsyncFenceGate,
+    AsyncIdempotencyGuard,
+    DistributedLock,
+    FenceGate,
+    IdempotencyGuard,
+)
+from fencekit.drivers.aio import AsyncDriver
+from fencekit.drivers.sync import SyncDriver
+from harness import kinds
+from harness.clients import Colour, Family, aclose, close, make
+from harness.kinds import ServerKind
+from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
+from harness.topologies import cluster, sentinel
+
+__all__ = [
+    "LONG",
+    "PROFILES",
+    "SHORT",
+    "Backend",
+    "Profile",
+    "Rig",
+    "Running",
+    "Stage",
+    "drive",
+    "entered",
+    "got",
+    "in_a_fork",
+    "ms",
+]
+
+Topology = Literal["single", "unix", "tls", "sentinel", "cluster"]
+
+_PATIENCE = 20.0  # for a body beside the test, seconds
+
+
+def ms(milliseconds: float) -> timedelta:
+    """So many milliseconds."""
+    return timedelta(milliseconds=milliseconds)
+
+
+LONG, SHORT = timedelta(seconds=30), ms(150)
+
+
+async def got(value: Any) -> Any:
+    """What a method returned: of the sync colour as it is, of the async one awaited."""
+    return await value if inspect.isawaitable(value) else value
+
+
+@asynccontextmanager
+async def entered(manager: Any) -> AsyncIterator[Any]:
+    """A context manager of either colour."""
+    if hasattr(manager, "__aenter__"):
+        async with manager as value:
+            yield value
+    else:
+        with manager as value:
+            yield value
+
+
+def drive(body: Coroutine[Any, Any, Any]) -> Any:
+    """Run a body of the sync colour, which awaits nothing that is not there already."""
+    try:
+        body.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a body of the sync colour must not wait for a loop")
+
+
+class Running:
+    """A body that runs beside the test."""
+
+    async def result(self) -> Any:
+        """What it returned; raises what it raised."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        raise NotImplementedError
+
+
+class _Thread(Running):
+    def __init__(self, body: Coroutine[Any, Any, Any]) -> None:
+        self._body = body
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = drive(self._body)
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks
+            self._error = error
+
+    async def result(self) -> Any:
+        self._thread.join(_PATIENCE)
+        assert self.done, "the body beside the test hangs"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+
+class _Task(Running):
+    def __init__(self, body: Coroutine[Any, Any, Any]) -> None:
+        self.task = asyncio.get_running_loop().create_task(body)
+
+    async def result(self) -> Any:
+        return await asyncio.wait_for(self.task, _PATIENCE)
+
+    @property
+    def done(self) -> bool:
+        return self.task.done()
+
+
+def in_a_fork(work: Callable[[], Any]) -> None:
+    """Run a function in a forked child, and fail where it fails."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001 - a child of a test must end here
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            assert status == 0, f"the child ended with {status}"
+            return
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise AssertionError("the child hangs")
+        time.sleep(0.005)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One column of the matrix.
+
+    Attributes:
+        kind: the server.
+        topology: how many of them, and how they are reached.
+        colour: sync or async.
+        family: whose client.
+        resp: the client's protocol.
+        decode: whether the client decodes replies.
+        acl: the rules of the user that connects; None: the default user.
+    """
+
+    kind: ServerKind
+    topology: Topology
+    colour: Colour
+    family: Family
+    resp: Literal[2, 3]
+    decode: bool
+    acl: str | None = None
+
+    @property
+    def stage(self) -> str:
+        """Where it plays: profiles of one stage share their servers."""
+        acl = "" if self.acl is None else "-acl"
+        return f"{self.kind}-{self.topology}{acl}"
+
+    def __str__(self) -> str:
+        replies = "str" if self.decode else "bytes"
+        return f"{self.stage}-{self.colour}-{self.family}-resp{self.resp}-{replies}"
+
+
+def _all_profiles() -> Iterator[Profile]:
+    """Yield all that differs on one server; of the other topologies every client, by turns."""
+    replies: list[tuple[Literal[2, 3], bool]] = [(2, False), (3, True), (2, True), (3, False)]
+    colours: list[Colour] = ["sync", "async"]
+    families: list[Family] = ["redis", "valkey"]
+    topologies: list[Topology] = ["unix", "tls", "sentinel", "cluster"]
+    for number, kind in enumerate(kinds.ALL_KINDS):
+        for colour in colours:
+            for family in families:
+                for resp, decode in replies:
+                    yield Profile(kind, "single", colour, family, resp, decode)
+        for turn, topology in enumerate(topologies, number):
+            for colour in colours:
+                for family in families:
+                    resp, decode = replies[turn % len(replies)]
+                    turn += 1  # noqa: PLW2901 - the next client, the next replies
+                    yield Profile(kind, topology, colour, family, resp, decode)
+
+
+PROFILES = list(_all_profiles())
+# Each server once, a cluster once and a Sentinel once in either colour: what `hatch run test` runs.
+QUICK = {
+    "valkey-9.1-single-sync-redis-resp2-bytes",
+    "valkey-9.1-single-async-redis-resp3-str",
+    "valkey-8.1-single-async-valkey-resp2-bytes",
+    "redis-6.2-single-sync-redis-resp2-bytes",
+    "redis-7.0-single-async-redis-resp2-str",
+    "redis-8.2-single-sync-valkey-resp3-str",
+    "valkey-9.1-cluster-sync-redis-resp3-bytes",
+    "valkey-9.1-cluster-async-redis-resp3-str",
+    "valkey-9.1-sentinel-sync-redis-resp2-str",
+    "valkey-9.1-sentinel-async-redis-resp2-bytes",
+}
+
+
+class Backend:
+    """Servers of one kind in one topology.
+
+    Attributes:
+        url: for `harness.clients.make`.
+        topology: what the URL leads to, as `make` calls it.
+        options: further arguments for clients.
+    """
+
+    def __init__(self, profile: Profile, stack: ExitStack) -> None:
+        kind, acl = profile.kind, profile.acl
+        self.options: dict[str, Any] = {}
+        self.topology: Literal["single", "sentinel", "cluster"] = "single"
+        if profile.topology == "cluster":
+            group = stack.enter_context(cluster(kind))
+            self.url, self.topology = group.url, "cluster"
+            self.data_servers: Callable[[], list[Server]] = lambda: group.nodes
+            self._let_in(group.nodes, acl)
+        elif profile.topology == "sentinel":
+            watched = stack.enter_context(sentinel(kind))
+            self.url, self.topology = watched.url, "sentinel"
+            self.data_servers = lambda: [watched.primary()]
+            self._let_in(watched.servers, acl)
+        else:
+            server = stack.enter_context(
+                start(
+                    kind,
+                    unixsocket=profile.topology == "unix",
+                    tls=profile.topology == "tls",
+                    acl=acl,
+                )
+            )
+            self.url = server.url
+            self.data_servers = lambda: [server]
+
+    def _let_in(self, servers: list[Server], acl: str | None) -> None:
+        if acl is None:
+            return
+        for server in servers:
+            rules = ["on", f">{ACL_PASSWORD}", *acl.split()]
+            server.call("ACL", "SETUSER", ACL_USER, "reset", "resetchannels", *rules)
+        self.options = {"username": ACL_USER, "password": ACL_PASSWORD}
+
+    def clean(self) -> None:
+        """Make it as good as new."""
+        for server in self.data_servers():
+            server.clean()
+
+    def forget_scripts(self) -> None:
+        """Do what a restart or a failover does to scripts."""
+        for server in self.data_servers():
+            server.call("SCRIPT", "FLUSH")
+
+    def lose_data(self) -> None:
+        """Lose everything."""
+        for server in self.data_servers():
+            server.call("FLUSHALL")
+
+    def drop_connections(self) -> None:
+        """Close every client's connection, as a proxy's idle timeout does."""
+        for server in self.data_servers():
+            server.call("CLIENT", "KILL", "TYPE", "normal")
+            server.call("CLIENT", "KILL", "TYPE", "pubsub")
+
+
+class Stage:
+    """The servers of one profile at a time: tests come sorted by stage."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._stack = ExitStack()
+        self._backend: Backend | None = None
+
+    def backend(self, profile: Profile) -> Backend:
+        """The servers of a profile, as good as new."""
+        if profile.kind.find() is None:
+            pytest.skip(profile.kind.missing)
+        if self._backend is None or profile.stage != self._name:
+            self.close()
+            self._backend = Backend(profile, self._stack)
+            self._name = profile.stage
+        self._backend.clean()
+        return self._backend
+
+    def close(self) -> None:
+        """Stop the servers."""
+        self._backend, self._name = None, ""
+        self._stack.close()
+
+
+class Rig:
+    """The clients of one test, and fencekit's objects on them.
+
+    Attributes:
+        profile: what is tested.
+        backend: the servers.
+        client: a client of the profile's make.
+        is_async: the colour.
+    """
+
+    def __init__(self, profile: Profile, backend: Backend) -> None:
+        self.profile = profile
+        self.backend = backend
+        self.is_async = profile.colour == "async"
+        self._clients: list[Any] = []
+        self.client = self.another_client()
+
+    def another_client(self, **options: Any) -> Any:
+        """Make a further client, as another process would have."""
+        client = make(
+            self.backend.url,
+            colour=self.profile.colour,
+            resp=self.profile.resp,
+            decode=self.profile.decode,
+            family=self.profile.family,
+            topology=self.backend.topology,
+            **{**self.backend.options, **options},
+        )
+        self._clients.append(client)
+        return client
+
+    def lock(self, client: Any = None, **options: Any) -> Any:
+        """A lock of the colour."""
+        kind: Any = AsyncDistributedLock if self.is_async else DistributedLock
+        return kind(client or self.client, **options)
+
+    def gate(self, client: Any = None, **options: Any) -> Any:
+        """A gate of the colour."""
+        kind: Any = AsyncFenceGate if self.is_async else FenceGate
+        return kind(client or self.client, **options)
+
+    def guard(self, client: Any = None, **options: Any) -> Any:
+        """A guard of the colour."""
+        kind: Any = AsyncIdempotencyGuard if self.is_async else IdempotencyGuard
+        return kind(client or self.client, **options)
+
+    def target(self, resource: str) -> str:
+        """A key of the application's beside a resource, which every ACL and cluster allows."""
+        return f"fencekit:app:{{{resource}}}:status"
+
+    async def read(self, key: str) -> str | None:
+        """What is stored under a key, as the application's client reads it."""
+        value = await got(self.client.get(key))
+        return value.decode() if isinstance(value, bytes) else value
+
+    def start(self, body: Coroutine[Any, Any, Any]) -> Running:
+        """Run a body beside the test."""
+        return _Task(body) if self.is_async else _Thread(body)
+
+    def run(self, body: Coroutine[Any, Any, Any]) -> Any:
+        """Run a body to its end where no loop is running: in a forked child, in a thread."""
+        return asyncio.run(body) if self.is_async else drive(body)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass for everybody."""
+        if self.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)  # noqa: ASYNC251 - the sync colour blocks
+
+    async def until(self, condition: Callable[[], Any], timeout: float = 5.0) -> None:
+        """Return once a condition, sync or async, is true."""
+        deadline = time.monotonic() + timeout
+        while not await got(condition()):
+            assert time.monotonic() < deadline, f"not within {timeout} s"
+            await self.sleep(0.005)
+
+    async def close_driver(self, client: Any = None) -> None:
+        """Close fencekit's connections for a client."""
+        if self.is_async:
+            await AsyncDriver.of(client or self.client).aclose()
+        else:
+            SyncDriver.of(client or self.client).close()
+
+    async def close(self) -> None:
+        """Close everything."""
+        for client in self._clients:
+            await self.close_driver(client)
+            if self.is_async:
+                await aclose(client)
+            else:
+                close(client)
