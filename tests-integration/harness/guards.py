@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from harness.clients import Colour
 
-__all__ = ["Guards"]
+__all__ = ["Guards", "Work"]
 
 # Nothing that a test waits for takes longer.
 _PATIENCE = 60.0
@@ -158,6 +158,27 @@ class Guards:
         if isinstance(result, list):
             return [self._blocking(one) for one in result]
         return BlockingClaim(self, result) if hasattr(result, "__aexit__") else result
+
+
+class Work:
+    """Work that counts how often it is done.
+
+    Attributes:
+        done: How often.
+    """
+
+    def __init__(self, result: Any = None, error: Exception | None = None) -> None:
+        """Return the result each time, or raise the error."""
+        self.done = 0
+        self.result = result
+        self.error = error
+
+    def __call__(self) -> Any:
+        """Do it."""
+        self.done += 1
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class BlockingClaim:

@@ -119,7 +119,7 @@ async def test_clients_of_the_wrong_colour() -> None:
 async def test_locks_of_the_wrong_colour_and_what_is_no_lock() -> None:
     sync, aio = make(NOWHERE), make(NOWHERE, colour="async")
     guard, twin = IdempotencyGuard(sync), AsyncIdempotencyGuard(aio)
-    pair = {"lock_resource": "resource", "ttl": HOUR}
+    pair: dict[str, Any] = {"lock_resource": "resource", "ttl": HOUR}
     with pytest.raises(TypeError, match="is an async lock"):
         guard.try_begin_or_reclaim("job", lock=AsyncDistributedLock(aio), **pair)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is a sync lock"):

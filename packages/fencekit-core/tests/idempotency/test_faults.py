@@ -38,7 +38,7 @@ from harness.faults import (
     containing,
     named,
 )
-from harness.guards import Guards
+from harness.guards import Guards, Work
 from harness.plain import PlainLock
 from harness.proxy import Proxy
 
@@ -95,10 +95,10 @@ def test_idempotency_lost_reply_reclaim(far: Guards, proxy: Proxy, record: Recor
 
 def test_idempotency_lost_reply_complete(far: Guards, proxy: Proxy, record: Record) -> None:
     lost = proxy.add(DropReply(COMPLETE))
-    runs: list[int] = []
-    assert far.call("run", "job", lambda: runs.append(1) or 7, ttl=HOUR) == 7
+    work = Work(7)
+    assert far.call("run", "job", work, ttl=HOUR) == 7
     assert lost.fired == 1
-    assert runs == [1]
+    assert work.done == 1
     assert record.state == "done"
     assert record.fields["ended"].count(":") == 1
 
@@ -242,27 +242,27 @@ def test_a_copy_of_an_end_that_arrives_late_changes_nothing(
 
 
 def test_a_short_outage_after_the_effect_is_waited_out(far: Guards, proxy: Proxy) -> None:
-    runs: list[int] = []
+    work = Work(7)
     cut = proxy.add(Cut(COMPLETE, refuse_for=0.7))
-    assert far.call("run", "job", lambda: runs.append(1) or 7, ttl=HOUR) == 7
+    assert far.call("run", "job", work, ttl=HOUR) == 7
     assert cut.fired == 1
-    assert far.call("run", "job", lambda: runs.append(1) or 8, ttl=HOUR) == 7
-    assert runs == [1]
+    assert far.call("run", "job", Work(8), ttl=HOUR) == 7
+    assert work.done == 1
 
 
 @pytest.mark.usefixtures("impatient")
 def test_after_the_effect_no_answer_is_unknown_and_the_record_stays_running(
     far: Guards, proxy: Proxy, record: Record
 ) -> None:
-    runs: list[int] = []
+    work = Work()
     lost = proxy.add(DropCommand(COMPLETE, nth=None))
     with pytest.raises(OutcomeUnknown, match="'job' is recorded as done"):
-        far.call("run", "job", lambda: runs.append(1), ttl=HOUR)
-    assert runs == [1]
+        far.call("run", "job", work, ttl=HOUR)
+    assert work.done == 1
     assert record.state == "running", "not failed: nobody is told to run it again"
     proxy.remove(lost)
     with pytest.raises(IdempotencyInProgress):
-        far.call("run", "job", lambda: runs.append(1), ttl=HOUR)
+        far.call("run", "job", work, ttl=HOUR)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -321,10 +321,10 @@ def test_an_outage_before_the_effect_runs_nothing(
     far: Guards, proxy: Proxy, record: Record
 ) -> None:
     proxy.cut(refuse_for=3)
-    runs: list[int] = []
+    work = Work()
     with pytest.raises(StoreError):
-        far.call("run", "job", lambda: runs.append(1), ttl=HOUR)
-    assert runs == []
+        far.call("run", "job", work, ttl=HOUR)
+    assert work.done == 0
     assert record.fields == {}
 
 

@@ -21,27 +21,12 @@ from fencekit.errors import (
 )
 from fencekit.idempotency import AsyncIdempotencyGuard
 from harness.claims import Record
-from harness.guards import Guards
+from harness.guards import Guards, Work
 from harness.plain import PlainLock
 from harness.statistics import CommandStats
 
 HOUR = timedelta(hours=1)
 _numbers = itertools.count()
-
-
-class Work:
-    """Counts how often it is done."""
-
-    def __init__(self, result: Any = None, error: Exception | None = None) -> None:
-        self.done = 0
-        self.result = result
-        self.error = error
-
-    def __call__(self) -> Any:
-        self.done += 1
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 @pytest.mark.parametrize(

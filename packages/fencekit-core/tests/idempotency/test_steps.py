@@ -208,7 +208,7 @@ def test_of_many_threads_that_reclaim_at_once_one_does(redis_client: Any) -> Non
 async def test_of_many_tasks_that_reclaim_at_once_one_does(async_redis_client: Any) -> None:
     guard = AsyncIdempotencyGuard(async_redis_client, begin_grace=timedelta(milliseconds=50))
     lock = AsyncDistributedLock(async_redis_client)
-    pair = {"lock": lock, "lock_resource": "resource", "ttl": HOUR}
+    pair: dict[str, Any] = {"lock": lock, "lock_resource": "resource", "ttl": HOUR}
     assert await guard.try_begin_or_reclaim("job", **pair) is BeginOutcome.BEGUN
     await asyncio.sleep(0.08)
     slow = AsyncIdempotencyGuard(async_redis_client)
@@ -292,7 +292,7 @@ async def test_the_quick_examples_async_twin(async_redis_client: Any) -> None:
         AsyncIdempotencyGuard(async_redis_client),
         AsyncDistributedLock(async_redis_client),
     )
-    pair = {"lock": lock, "lock_resource": "analysis", "ttl": timedelta(hours=24)}
+    pair: dict[str, Any] = {"lock": lock, "lock_resource": "analysis", "ttl": timedelta(hours=24)}
     assert await guard.try_begin_or_reclaim("analysis:1", **pair) is BeginOutcome.BEGUN
     handle = await lock.acquire("analysis", ttl=timedelta(minutes=5), owner_id=guard.owner_id)
     await guard.mark_done("analysis:1", result={"rows": 3}, ttl=timedelta(hours=24))
