@@ -6,22 +6,30 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from demo import generate
+from demo.audit import Findings, examine
 from demo.broker import Broker
 from demo.deliveries import BadInput, read
 from demo.faults import Action, Faults
+from demo.ledger import Ledger, StaleRow
+from fencekit import FenceToken
 from harness.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from demo.deliveries import Event
 
 TESTS = Path(__file__).parents[1]
 GOOD: dict[str, Any] = {
@@ -107,16 +115,18 @@ def test_a_single_delivery_is_enough() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
-@pytest.mark.parametrize("number_", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
-def test_an_interrupted_demo_leaves_no_process_behind(number_: signal.Signals) -> None:
+@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
+def test_an_interrupted_demo_leaves_no_process_behind(how: str) -> None:
     mark = uuid.uuid4().hex
     with start("--limit", "100", env={"DEMO_MARK": mark}) as demo:
         assert demo.stdout is not None
         while "SIGSTOP" not in demo.stdout.readline():
             assert demo.poll() is None
         assert len(processes(mark)) > 5
-        # Like a terminal: all of them get it.
-        os.killpg(demo.pid, number_)
+        if how == "ctrl-c":
+            os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: all of them get it
+        else:
+            demo.terminate()
         _, errors = demo.communicate(timeout=20)
 
     assert demo.returncode == 130
@@ -254,3 +264,119 @@ def test_a_delivery_comes_again_until_it_is_acknowledged() -> None:
     assert broker.acknowledge(1)
     assert broker.done
     assert broker.take(now=9.0) is None
+
+
+class Books:
+    """A ledger of the first two shipped deliveries of one account, and balances in Redis."""
+
+    def __init__(self, folder: Path) -> None:
+        deliveries = read(generate.FILE)
+        balance = deliveries[0].event.balance
+        events = {d.event.id: d for d in deliveries if d.event.balance == balance}
+        self.deliveries = list(events.values())[:2]
+        self.first, self.second = (d.event for d in self.deliveries)
+        self.path = folder / "ledger.sqlite3"
+        self.ledger = Ledger.create(self.path, [balance])
+        self.mirror: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self.mirror.get(key)
+
+    def token(self, value: int) -> FenceToken:
+        return FenceToken(value, resource=f"account:{self.first.balance}")
+
+    def post(self, token: int, event: Event, *, read: int | None = None) -> dict[str, Any]:
+        amount = self.ledger.enter_account(self.token(token), event.balance)
+        amount = (amount if read is None else read) + event.change
+        self.ledger.enter_event(FenceToken(token, resource=f"webhook:{event.id}"), event.id)
+        result = self.ledger.post(self.token(token), event, amount)
+        self.mirror[f"balance:{event.balance}"] = b"%d" % amount
+        return result
+
+    def findings(self, *answers: dict[str, Any]) -> Findings:
+        redis: Any = self
+        return examine(self.path, redis, self.deliveries, {self.first.id: answers})
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Books]:
+    books = Books(tmp_path)
+    yield books
+    books.ledger.close()
+
+
+def test_the_audit_passes_what_happened_once(books: Books) -> None:
+    result = books.post(5, books.first)
+    books.post(6, books.second)
+
+    assert books.findings(result, result).exactly_once
+
+
+def test_the_audit_misses_an_effect(books: Books) -> None:
+    books.post(5, books.first)
+
+    assert books.findings().missing == 1
+    assert not books.findings().exactly_once
+
+
+def test_the_audit_sees_a_second_effect(books: Books) -> None:
+    books.post(5, books.first)
+    books.post(6, books.second)
+    books.post(7, books.first)
+
+    found = books.findings()
+    assert (found.doubled, found.extra, found.wrong_balances, found.overwritten) == (1, 1, 1, 0)
+    assert not found.exactly_once
+
+
+def test_the_audit_sees_a_lost_update(books: Books) -> None:
+    books.post(5, books.first)
+    books.post(6, books.second, read=0)
+
+    assert (books.findings().overwritten, books.findings().doubled) == (1, 0)
+    assert not books.findings().exactly_once
+
+
+def test_the_audit_sees_another_payload(books: Books) -> None:
+    books.post(5, books.first)
+    books.post(6, replace(books.second, amount=1))
+
+    assert books.findings().invented == 1
+    assert not books.findings().exactly_once
+
+
+def test_the_audit_sees_answers_and_balances_that_differ(books: Books) -> None:
+    result = books.post(5, books.first)
+    books.post(6, books.second)
+    books.mirror.clear()
+
+    found = books.findings(result, {**result, "amount": 0})
+    assert (found.answers, found.mirrors) == (1, 1)
+    assert not found.exactly_once
+
+
+def test_the_audit_sees_a_fence_that_went_down(books: Books) -> None:
+    books.post(6, books.first)
+    with closing(sqlite3.connect(books.path)) as db, db:
+        db.execute("UPDATE accounts SET fence = 0")
+    books.post(5, books.second)
+
+    assert books.findings().fences_down == 1
+    assert not books.findings().exactly_once
+
+
+def test_the_ledger_refuses_whoever_has_been_replaced(books: Books) -> None:
+    event = books.first
+    old, new = books.token(5), books.token(6)
+    books.ledger.enter_account(old, event.balance)
+    # The successor has only read so far, and the predecessor is refused already.
+    books.ledger.enter_account(new, event.balance)
+
+    with pytest.raises(StaleRow) as caught:
+        books.ledger.post(old, event, event.change)
+    assert (caught.value.token, caught.value.current) == (5, 6)
+    with pytest.raises(StaleRow):
+        books.ledger.enter_account(old, event.balance)
+    books.ledger.enter_event(FenceToken(9, resource="webhook:e"), event.id)
+    with pytest.raises(StaleRow):
+        books.ledger.enter_event(FenceToken(8, resource="webhook:e"), event.id)
