@@ -78,6 +78,9 @@ class Driven:
         self.step = self.flow.throw(error)
         return self.step
 
+    def at(self, kind: type[object]) -> None:
+        assert isinstance(self.step, kind)
+
     @property
     def script(self) -> str:
         assert isinstance(self.step, Operation)
@@ -85,12 +88,12 @@ class Driven:
 
     def to_the_mailbox(self) -> None:
         """Take a place and wait."""
-        assert isinstance(self.step, OpenMail)
+        self.at(OpenMail)
         self.send(None)
         self.send(QUEUED)
         if isinstance(self.step, Now):
             self.send(11.0)
-        assert isinstance(self.step, AwaitMail)
+        self.at(AwaitMail)
 
 
 def test_a_free_lock_costs_one_look() -> None:
@@ -104,7 +107,7 @@ def test_a_free_lock_costs_one_look() -> None:
 def test_it_opens_its_mailbox_before_it_takes_a_place() -> None:
     driven = Driven(ready=False)
     driven.send(Answer([0]))
-    assert isinstance(driven.step, OpenMail)
+    driven.at(OpenMail)
     driven.send(None)
     assert driven.script == "fifo_acquire"
     driven.send(QUEUED)
@@ -114,7 +117,7 @@ def test_it_opens_its_mailbox_before_it_takes_a_place() -> None:
 
 def test_a_subscribed_process_takes_its_place_at_once() -> None:
     driven = Driven()
-    assert isinstance(driven.step, OpenMail)
+    driven.at(OpenMail)
     driven.send(None)
     assert driven.script == "fifo_acquire"
     grant = driven.granted(Answer([1, b"42", 0], sent_at=10.0))
@@ -128,7 +131,8 @@ def test_a_fresh_offer_is_entered_at_once_while_its_take_up_is_under_way() -> No
     driven.to_the_mailbox()
     take_up = TakeUp(60.0)
     offer = Offer.make(42, 25.0, 5.0).taken_up(take_up)
-    assert isinstance(driven.send(offer), Now)
+    driven.send(offer)
+    driven.at(Now)
     grant = driven.granted(22.4)
     assert (int(grant.token), grant.deadline, grant.before) == (42, 25.0, 2)
     assert grant.take_up is take_up
@@ -174,12 +178,12 @@ def test_a_recheck_asks_again_and_keeps_the_place() -> None:
     driven.send(RECHECK)
     assert driven.script == "fifo_acquire"
     driven.send(QUEUED)
-    assert isinstance(driven.step, AwaitMail)
+    driven.at(AwaitMail)
 
 
 def test_running_out_of_time_gives_up_the_place() -> None:
     driven = Driven(5.0)
-    assert isinstance(driven.step, Now)
+    driven.at(Now)
     driven.send(10.0)
     driven.to_the_mailbox()
     assert driven.step == AwaitMail(driven.place, 4.0)
