@@ -118,7 +118,13 @@ def test_a_single_delivery_is_enough() -> None:
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 def test_an_interrupted_demo_leaves_no_process_behind(how: str) -> None:
     mark = uuid.uuid4().hex
-    with start("--limit", "100", env={"DEMO_MARK": mark}) as demo:
+    # A shell's background job ignores Ctrl-C, and so would what it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        demo = start("--limit", "100", env={"DEMO_MARK": mark})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with demo:
         assert demo.stdout is not None
         while "SIGSTOP" not in demo.stdout.readline():
             assert demo.poll() is None
