@@ -150,6 +150,7 @@ class Locks:
             return
         if self._loop.is_closed():
             return
+        self._await(self._cancel_all())
         self._await(self.driver.aclose())
         self._await(clients.aclose(self.client))
         self._await(self._loop.shutdown_asyncgens())
@@ -164,6 +165,12 @@ class Locks:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _await(self, work: Awaitable[Any]) -> Any:
         async def wait() -> Any:

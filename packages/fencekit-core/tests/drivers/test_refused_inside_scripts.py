@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fencekit import LockNotAcquired, OutcomeUnknown, StoreRefused
+from fencekit.drivers import aio_wake, wake
 from fencekit.keys import Names, names
 from fencekit.protocol import lock as protocol
 from harness import clients
@@ -223,16 +224,20 @@ def test_a_wake_that_is_forbidden_bites(
     assert refused(lambda: locks.release(handle)) == "NOPERM"
 
 
-@pytest.mark.slow
 def test_waiters_without_a_channel_go_on_looking_without_a_word_but_one(
-    limited: Server, make_locks: Callable[..., Locks], caplog: Any
+    limited: Server,
+    make_locks: Callable[..., Locks],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For longer than the hub takes to ask whether its server is there, which answers +PONG."""
+    for module in (wake, aio_wake):
+        monkeypatch.setattr(module, "PING_EVERY", 0.4)
     forbid(limited, "resetchannels")
     locks = make_locks(limited.url)
     handle = locks.acquire("job", ttl=LONG)
     waiting = locks.start("acquire", "job", ttl=LONG, wait=LONG)
-    time.sleep(6)
+    time.sleep(1.5)
     locks.release(handle)
     locks.release(waiting.result(2))
     said = [record for record in caplog.records if record.name.startswith(("fencekit", "asyncio"))]

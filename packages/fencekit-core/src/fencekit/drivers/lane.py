@@ -39,7 +39,7 @@ async def take_over(connection: Any, client: Client, protocol: asyncio.Protocol)
     except (*client.errors.connection, client.errors.response) as error:
         await connection.disconnect(nowait=True)
         raise WireLost(error, sent=False) from error
-    except BaseException:
+    except asyncio.CancelledError:
         await connection.disconnect(nowait=True)
         raise
     writer = connection._writer  # noqa: SLF001 - the library has no public way to hand it over
