@@ -75,7 +75,7 @@ def find(prefix: Prefix, visit: Visit) -> Flow[None]:
     Raises:
         StoreUnavailable, StoreRefused, OutcomeUnknown: not all could be found.
     """
-    yield from _scan(prefix, _escaped(prefix.stem) + "*", lambda key: key, visit)
+    yield from _scan(prefix, _escaped(prefix.stem) + "*", lambda key: key, visit, hasty=True)
 
 
 def delete(prefix: Prefix, *, hasty: bool) -> Flow[int]:
@@ -108,19 +108,29 @@ def delete(prefix: Prefix, *, hasty: bool) -> Flow[int]:
         return [(entry,) for entry in entries] if is_cluster else [entries]
 
     left, right = cache_ticket("\0").split("\0")
-    pattern = _escaped(left + prefix.stem) + "*" + _escaped(right)
-    yield from _scan(prefix, pattern, lambda key: key[len(left) : -len(right)], end_fills)
-    yield from _scan(prefix, _escaped(prefix.stem) + "*", lambda key: key, unlink)
+    tickets = _escaped(left + prefix.stem) + "*" + _escaped(right)
+    entries = _escaped(prefix.stem) + "*"
+    yield from _scan(
+        prefix, tickets, lambda key: key[len(left) : -len(right)], end_fills, hasty=hasty
+    )
+    yield from _scan(prefix, entries, lambda key: key, unlink, hasty=hasty)
     return deleted
 
 
-def _scan(prefix: Prefix, pattern: str, entry_of: Callable[[str], str], visit: Visit) -> Flow[None]:
+def _scan(
+    prefix: Prefix,
+    pattern: str,
+    entry_of: Callable[[str], str],
+    visit: Visit,
+    *,
+    hasty: bool,
+) -> Flow[None]:
     known: set[str] = set()
     routes: list[str] = yield Routes(prefix.route)
     for route in routes:
         cursor = "0"
         while True:
-            operation = Operation(SCAN, (route,), (cursor, pattern, _COUNT), _page)
+            operation = Operation(SCAN, (route,), (cursor, pattern, _COUNT), _page, hasty=hasty)
             cursor, keys = yield from perform(operation)
             fresh = []
             for key in keys:

@@ -1,0 +1,135 @@
+"""The async colour: cancelled waiters and loads; both colours: forks and loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from conformance.stage import in_a_fork
+from fencekit.cache import GenericCache, SyncGenericCache
+from fencekit.drivers.sync import SyncDriver
+from harness.caches import Kit, Profile, opened_kit
+from harness.servers import Server
+
+VALUE = Profile(id=1)
+
+
+@pytest.fixture
+def colour() -> str:
+    return "async"
+
+
+async def test_a_cancelled_waiter_does_not_cancel_the_others(kit: Kit) -> None:
+    cache, gate = kit.declare(), kit.gate(VALUE)
+    first, second = (asyncio.create_task(cache.get_or_load(1, gate)) for _ in range(2))
+    await kit.entered(gate)
+    first.cancel()  # the one that began the load
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    gate.opened.set()
+    assert await second == VALUE
+    assert await cache.get(1) == VALUE
+    assert gate.calls == 1
+
+
+async def test_when_nobody_waits_any_more_the_load_ends_and_its_ticket_goes(
+    kit: Kit, store: Any
+) -> None:
+    cache, gate = kit.declare(), kit.gate(VALUE)
+    running = [asyncio.create_task(cache.get_or_load(1, gate)) for _ in range(2)]
+    await kit.entered(gate)
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    await kit.until(lambda: not store.exists("{:profile:1}:fill"))
+    assert await cache.get_or_load(1, kit.loader(VALUE)) == VALUE
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_cancelled_at_every_await(kit: Kit, store: Any, many: bool) -> None:  # noqa: FBT001
+    cache = kit.declare(tags=lambda self, key: ["a"])
+    for steps in range(14):
+        store.flushall()
+        call = (
+            cache.get_or_load_many([1, 2], kit.loader({1: VALUE, 2: VALUE}, 0.001))
+            if many
+            else cache.get_or_load(1, kit.loader(VALUE, 0.001))
+        )
+        task = asyncio.create_task(call)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+            if steps > 6:
+                await asyncio.sleep(0.0005)
+        task.cancel()
+        await asyncio.wait([task])
+        await kit.until(lambda: not [key for key in store.keys("*") if b":fill" in key])
+        assert await cache.get_or_load(1, kit.loader(VALUE)) == VALUE
+
+
+def test_cases_asyncio_run_twice_and_a_factory_for_each_loop(server: Server) -> None:
+    made: list[Any] = []
+
+    def connect() -> Any:
+        made.append(redis.asyncio.Redis.from_url(server.url))
+        return made[-1]
+
+    class Shared(GenericCache[Profile]):
+        redis_client = redis.asyncio.Redis.from_url(server.url)
+
+    class Made(GenericCache[Profile]):
+        redis_client = connect
+
+    async def use() -> None:
+        for cache in (Shared(), Made()):
+            await cache.create(1, VALUE)
+            assert await cache.get(1) == VALUE
+            await cache.invalidate(1)
+            assert await cache.get_or_load(1, lambda: VALUE) == VALUE
+
+    for _ in range(3):
+        asyncio.run(use())
+    assert len(made) == 3
+
+
+def test_cases_prefork_each_child_connects_for_itself(server: Server) -> None:
+    pids: list[int] = []
+
+    def connect() -> Any:
+        pids.append(os.getpid())
+        return redis.Redis.from_url(server.url)
+
+    class Profiles(SyncGenericCache[Profile]):
+        redis_client = connect
+
+    cache = Profiles()
+    cache.create(1, VALUE)
+
+    def child() -> None:
+        assert cache.get(1) == VALUE
+        assert cache.get_or_load(2, lambda: VALUE) == VALUE
+        assert pids[-1] == os.getpid()
+
+    in_a_fork(child)
+    in_a_fork(child)
+    assert cache.get(2) == VALUE
+    assert len(pids) == 1
+    SyncDriver.of(Profiles._definition.source.access().client).close()
+
+
+async def test_a_fork_during_a_load_does_not_wait_for_the_parents_thread(server: Server) -> None:
+    async with opened_kit("sync", server.url) as kit:
+        cache, gate = kit.declare(lease=0.3), kit.gate(VALUE)
+        running = kit.start(lambda: cache.get_or_load(1, gate))
+        await kit.entered(gate)
+
+        def child() -> None:
+            assert cache.get_or_load(1, lambda: VALUE) == VALUE
+
+        in_a_fork(child)
+        gate.opened.set()
+        assert await running.result() == VALUE
