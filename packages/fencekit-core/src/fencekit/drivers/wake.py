@@ -1,15 +1,22 @@
-"""The wake hub of the sync driver: one subscribed connection and one thread for all waiters."""
+"""The wake hub of the sync driver: one subscribed connection and one thread for all waiters.
+
+The connection is read by one of the waiters, the *reader*, so that a wake need not be passed from
+one thread to another: that would cost a quarter of a hand-off. The hub's thread connects, keeps the
+connection alive, and reads whenever nobody waits.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fencekit.drivers.delivery import WireLost
 from fencekit.drivers.switchboard import BaseWaiter, Channel, Ear, Switchboard, tell
-from fencekit.drivers.wire import Wire
+from fencekit.drivers.wire import Wire, readable
 from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import ErrorReply, pack
 
@@ -35,15 +42,23 @@ LONGEST_SLEEP = 600.0
 
 
 class Waiter(BaseWaiter):
-    """A thread that waits."""
+    """A thread that waits.
+
+    Attributes:
+        nudge: what wakes it while it reads for all; None while it does not.
+    """
 
     def __init__(self, channel: str) -> None:
         super().__init__(channel)
+        self.nudge: Nudge | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
 
     def signal(self) -> None:
         """Wake the thread, or its next sleep."""
+        if self.nudge is not None:
+            self.nudge.give()
+            return
         try:
             self._bell.release()
         except RuntimeError:  # it rings already
@@ -52,6 +67,34 @@ class Waiter(BaseWaiter):
     def sleep(self, seconds: float) -> None:
         """Sleep until signalled or the time is over."""
         self._bell.acquire(timeout=min(seconds, LONGEST_SLEEP))
+
+
+class Nudge:
+    """Wakes a thread that waits for a connection."""
+
+    def __init__(self) -> None:
+        self._here, self._there = os.pipe()
+        os.set_blocking(self._here, False)
+        os.set_blocking(self._there, False)
+
+    def __del__(self) -> None:
+        # Whoever waits refers to us.
+        os.close(self._here)
+        os.close(self._there)
+
+    def fileno(self) -> int:
+        """What becomes readable by a nudge."""
+        return self._here
+
+    def give(self) -> None:
+        """Wake the thread that waits, or its next wait."""
+        with suppress(BlockingIOError):  # it was nudged often enough
+            os.write(self._there, b"!")
+
+    def wait(self, wire: Wire, seconds: float) -> None:
+        """Wait until something has arrived, until nudged, or the time is over."""
+        if self in readable((wire, self), min(seconds, LONGEST_SLEEP)):
+            os.read(self._here, 64)
 
 
 class WakeHub:
@@ -67,6 +110,15 @@ class WakeHub:
         self._lock = threading.Lock()
         self._confirmed = threading.Condition(self._lock)
         self._wire: Wire | None = None
+        self._lost: WireLost | None = None  # how the reader found the present connection
+        self._heard_at = 0.0
+        self._nudge = Nudge()
+        self._reader: Waiter | None = None
+        self._sleepers: dict[Waiter, None] = {}
+        self._joining = 0
+        self._relieved = threading.Condition(self._lock)
+        self._has_ears = False
+        self._untold: list[tuple[list[tuple[str, Ear]], bytes | None]] = []
         self._thread: threading.Thread | None = None
         self._closing = False
         self._refused = False
@@ -97,6 +149,9 @@ class WakeHub:
         """
         with self._lock:
             state = self._board.subscribe(channel, ear)
+            # Ears hear at once, whoever waits: from now on the hub's thread reads.
+            self._has_ears = True
+            self._relieved.notify()
             try:
                 self._attend(channel, state)
             except BaseException:
@@ -125,23 +180,70 @@ class WakeHub:
         deadline = now + seconds
         with self._lock:
             self._board.begin_wait(waiter, now + alarm)
-        while True:
-            with self._lock:
-                if self._board.take_wake(waiter):
-                    return True
-                look_at = self._board.look_at(waiter, deadline)
-                if not self._board.channels[waiter.channel].confirmed:
-                    look_at = min(look_at, now + POLL)
-            left = look_at - time.monotonic()
-            if left <= 0:
-                return False
-            waiter.sleep(left)
+            try:
+                while not self._board.take_wake(waiter):
+                    look_at = self._board.look_at(waiter, deadline)
+                    if not self._board.channels[waiter.channel].confirmed:
+                        look_at = min(look_at, now + POLL)
+                    left = look_at - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._sleep(waiter, left)
+                return True
+            finally:
+                if self._reader is waiter:
+                    self._reader = None
+                if self._reader is None:
+                    self._appoint()
+
+    def _sleep(self, waiter: Waiter, seconds: float) -> None:
+        """Sleep, or read for all where nobody does; lets go of the lock meanwhile."""
+        wire = self._wire
+        reads = self._reader in {None, waiter} and not self._has_ears
+        if wire is None or self._lost is not None or not reads:
+            if self._reader is waiter:
+                self._reader = None
+            self._sleepers[waiter] = None
+            self._lock.release()
+            try:
+                waiter.sleep(seconds)
+            finally:
+                self._lock.acquire()
+                self._sleepers.pop(waiter, None)
+            return
+        self._reader, waiter.nudge = waiter, self._nudge
+        self._lock.release()
+        try:
+            self._nudge.wait(wire, seconds)
+        finally:
+            self._lock.acquire()
+            waiter.nudge = None
+        if self._wire is wire:
+            try:
+                self._take_in(wire)
+            except WireLost as lost:
+                self._lost = lost
+            if self._lost is not None or self._untold:  # the hub's thread sees to it
+                self._relieved.notify()
+
+    def _appoint(self) -> None:
+        """Have one that sleeps read from now on, or else the hub's thread.
+
+        Where nobody waits the thread need not know at once: it looks by itself now and then, and
+        the next to wait is the reader again.
+        """
+        for sleeper in self._sleepers:
+            sleeper.signal()
+            return
+        if self._joining:
+            self._relieved.notify()
 
     def close(self) -> None:
         """End the thread and close the connection."""
         with self._lock:
             thread, self._closing = self._thread, True
             wire = self._wire
+            self._relieved.notify()
         if wire is not None:
             wire.shut()
         if thread is not None and thread is not threading.current_thread():
@@ -155,7 +257,12 @@ class WakeHub:
             state.asked = True
             self._send("SUBSCRIBE", channel)
         if not state.confirmed:
-            self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+            self._joining += 1
+            self._relieved.notify()
+            try:
+                self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+            finally:
+                self._joining -= 1
 
     def _start(self) -> None:
         self._closing = False
@@ -167,8 +274,9 @@ class WakeHub:
         """Send on the present connection, if there is one; its reader sees to errors."""
         if self._wire is not None:
             try:
+                self._wire.limit(TIMEOUT)
                 self._wire.send(pack(command, *channels))
-            except WireLost:
+            except (WireLost, OSError):
                 return
 
     def _serve(self) -> None:
@@ -185,7 +293,7 @@ class WakeHub:
             with self._lock:
                 if self._wire is not None:
                     self._wire.close()
-                self._wire = None
+                self._wire = self._lost = None
                 ears = self._board.disconnected()
                 ended = self._closing or not self._board.channels
                 if ended:
@@ -212,10 +320,23 @@ class WakeHub:
     def _listen(self, wire: Wire) -> None:
         asked, silent_since = False, time.monotonic()
         while not self._closing:
-            message = wire.poll(TRIM_EVERY)
-            if message is not None:
-                asked, silent_since = False, time.monotonic()
-                self._hear(message)
+            with self._lock:
+                relieved = self._reader is None or self._has_ears
+                if not relieved:
+                    self._relieved.wait(TRIM_EVERY)
+            if relieved:
+                readable((wire,), TRIM_EVERY)
+            with self._lock:
+                if self._lost is not None:
+                    raise self._lost
+                heard = self._take_in(wire)
+                untold, self._untold = self._untold, []
+                heard_at = self._heard_at
+            for ears, content in untold:
+                tell(ears, content)
+            if heard_at > silent_since:
+                asked, silent_since = False, heard_at
+            if heard:
                 continue
             # Those that wait need no connections, and there may be many.
             self._driver.trim()
@@ -238,29 +359,35 @@ class WakeHub:
             self._send("PING")
             return True
 
-    def _hear(self, message: Reply) -> None:
-        with self._lock:
-            if isinstance(message, ErrorReply):
-                if not self._refused:
-                    _log.warning(
-                        "the server refuses the wake channel (%s): waiters look for themselves "
-                        "every %s s; allow the channel to the ACL user",
-                        message.text,
-                        POLL,
-                    )
-                self._refused = True
-                self._confirmed.notify_all()
-                return
-            if not isinstance(message, list):
-                return  # +PONG, where the server let us subscribe to nothing
+    def _take_in(self, wire: Wire) -> bool:
+        """Hear what has arrived, if anything has; the ears are told by the hub's thread."""
+        messages = wire.arrived()
+        if messages:
+            self._heard_at = time.monotonic()
+        for message in messages:
+            ears, content = self._hear(message)
+            if ears:
+                self._untold.append((ears, content))
+        return bool(messages)
+
+    def _hear(self, message: Reply) -> tuple[list[tuple[str, Ear]], bytes | None]:
+        if isinstance(message, ErrorReply):
+            if not self._refused:
+                _log.warning(
+                    "the server refuses the wake channel (%s): waiters look for themselves "
+                    "every %s s; allow the channel to the ACL user",
+                    message.text,
+                    POLL,
+                )
+            self._refused = True
+            self._confirmed.notify_all()
+        elif isinstance(message, list):  # no +PONG, where the server let us subscribe to nothing
             kind, name = message[0], message[1].decode()
             if kind == b"message":
-                ears, content = self._board.message(name), message[2]
-            elif kind == b"subscribe":
-                ears, content = self._board.confirm(name), None
+                return self._board.message(name), message[2]
+            if kind == b"subscribe":
                 # Not before: some proxies accept connections and close them at SUBSCRIBE.
                 self._pause = RECONNECT_FIRST
                 self._confirmed.notify_all()
-            else:
-                return
-        tell(ears, content)
+                return self._board.confirm(name), None
+        return [], None

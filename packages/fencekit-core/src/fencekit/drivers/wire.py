@@ -8,9 +8,9 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from fencekit.drivers.client import Address, Client
 from fencekit.drivers.delivery import WireLost
@@ -22,7 +22,7 @@ try:
 except ImportError:  # an optional speed-up; the replies are the same
     Reader = None  # type: ignore[assignment,misc]
 
-__all__ = ["Wire", "WirePool", "new_decoder"]
+__all__ = ["Readable", "Wire", "WirePool", "new_decoder", "readable"]
 
 _READ_SIZE = 65536
 # A connection that lay idle for longer is looked at before it is trusted: a server that restarted
@@ -38,6 +38,24 @@ def new_decoder() -> Any:
         return Decoder()
     # No exception, unlike what hiredis's types say: it only makes the value and returns it.
     return Reader(protocolError=ProtocolError, replyError=ErrorReply)  # type: ignore[arg-type]
+
+
+def readable(sources: Sequence[Readable], seconds: float) -> list[Readable]:
+    """Wait until some have something to read, or the time is over; returns those."""
+    if not hasattr(select, "poll"):  # eventlet takes it away
+        return select.select(sources, [], [], seconds)[0]
+    poll = select.poll()
+    numbers = {source.fileno(): source for source in sources}
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [numbers[number] for number, _ in poll.poll(seconds * 1000)]
+
+
+class Readable(Protocol):
+    """What can be waited for: a socket, or a connection."""
+
+    def fileno(self) -> int:
+        """Its number."""
 
 
 class Wire:
@@ -70,9 +88,7 @@ class Wire:
             return True
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not readable((self._socket,), 0)
 
     def send(self, data: bytes) -> None:
         """Send bytes.
@@ -126,29 +142,37 @@ class Wire:
         finally:
             self._socket.settimeout(self.timeout)
 
-    def poll(self, seconds: float) -> Reply:
-        """Wait for one message of a subscription; None when none came.
+    def fileno(self) -> int:
+        """The socket's number, to wait for what arrives."""
+        return int(self._socket.fileno())
+
+    def arrived(self) -> list[Reply]:
+        """Take what has arrived of a subscription, without waiting.
 
         Raises:
             WireLost: the connection broke.
         """
-        reply = self._decoder.gets()
+        replies: list[Reply] = []
         try:
-            self._socket.settimeout(seconds)
-            while reply is False:
-                data = self._socket.recv(_READ_SIZE)
+            self._socket.settimeout(0)
+            while True:
+                try:
+                    data = self._socket.recv(_READ_SIZE)
+                except (BlockingIOError, ssl.SSLWantReadError):
+                    break
                 if not data:
                     raise WireLost("the server closed the connection", sent=True)
                 self._decoder.feed(data)
-                reply = self._decoder.gets()
-        except socket.timeout:  # noqa: UP041 - an alias of TimeoutError, but not where gevent patches
-            return None
+                while (reply := self._decoder.gets()) is not False:
+                    replies.append(reply)
+                if len(data) < _READ_SIZE and not isinstance(self._socket, ssl.SSLSocket):
+                    break
         except (OSError, ProtocolError) as error:
             raise WireLost(error, sent=True) from error
-        return reply
+        return replies
 
     def shut(self) -> None:
-        """End a `poll` that another thread is in."""
+        """End the wait of another thread for what arrives."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
