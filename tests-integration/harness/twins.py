@@ -1,4 +1,4 @@
-"""One suite for both colours of FIFO lock: the sync one, with each call in a thread, is awaited too."""
+"""One suite for both colours of FIFO lock: the sync one is awaited too, each call in a thread."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencekit import AsyncDistributedLock, FenceGate, FencedOutError, FenceToken
+from fencekit import AsyncDistributedLock, FencedOutError, FenceGate, FenceToken
 from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock
 from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased, LockWaited
 from harness.fifo import Queue
@@ -114,13 +114,17 @@ async def test_a_lease_that_ended_is_lost(twin: Twin, queue: Queue) -> None:
 
 async def test_the_body_s_exception_wins(twin: Twin, queue: Queue) -> None:
     lock = twin.lock()
+
+    async def lose(error: type[Exception] | None) -> None:
+        async with lock.hold():
+            queue.lapse()
+            if error is not None:
+                raise error
+
     with pytest.raises(ZeroDivisionError):
-        async with lock.hold():
-            queue.lapse()
-            raise ZeroDivisionError
+        await lose(ZeroDivisionError)
     with pytest.raises(LeaseLost):
-        async with lock.hold():
-            queue.lapse()
+        await lose(None)
 
 
 async def test_the_holder_is_renewed(twin: Twin, queue: Queue) -> None:
@@ -290,10 +294,10 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(
         (ValueError, {"prefix": "with space"}),
     ):
         with pytest.raises(error):
-            twin.lock(**{"name": "ok", **options})
+            _make(twin, options)
     for timeout, wrong in ((-1, ValueError), (float("nan"), ValueError), ("5", TypeError)):
         with pytest.raises(wrong):
-            await lock.acquire(timeout)
+            await lock.acquire(_anything(timeout))
     with pytest.raises(TypeError, match="sync client"):
         FifoLock(redis_client, "x")
     with pytest.raises(TypeError, match="async client"):
@@ -305,6 +309,14 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(
     with pytest.raises(TypeError):
         await lock.release("lease")
     await other.release(lease)
+
+
+def _make(twin: Twin, options: dict[str, Any]) -> None:
+    twin.lock(**{"name": "ok", **options})
+
+
+def _anything(value: Any) -> Any:
+    return value
 
 
 def test_a_name_is_required(redis_client: Any) -> None:

@@ -1,0 +1,239 @@
+"""The rows of the public reports about fair locks.
+
+Red once each: by `NaiveFifoLock` (the parameter "naive", which must fail), or with what the test
+says taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from fencekit.fifo import FifoLock, protocol
+from fencekit.fifo.desk import Desk
+from fencekit.fifo.offers import Offer, TakeUp
+from harness.children import Child, hear, tell
+from harness.clients import aopened
+from harness.faults import Duplicate, containing
+from harness.fifo import Queue, make_terms
+from harness.naive_fifo import NaiveFifoLock
+from harness.proxy import Proxy
+from harness.twins import Twin
+from harness.waiting import eventually, eventually_async
+
+KINDS: dict[str, Any] = {"fifo": FifoLock, "naive": NaiveFifoLock}
+
+
+async def wait_in_line(url: str, kind: str, options: dict[str, Any], waiters: int = 1) -> None:
+    """In a child: queue, say when each enters, and hold until told otherwise."""
+    async with aopened(url) as client:
+        lock = KINDS[kind](client, "invoices", **options)
+
+        async def one(number: int) -> None:
+            lease = await lock.acquire()
+            tell("entered", number, int(lease.fence), time.time())
+            await asyncio.to_thread(hear)
+            lost = kind == "fifo" and lease.lost.is_set()
+            try:
+                await lock.release(lease)
+            except Exception as error:  # noqa: BLE001 - told to the test
+                tell("released", type(error).__name__, lost)
+            else:
+                tell("released", "", lost)
+
+        tell("queueing")
+        await asyncio.gather(*(one(number) for number in range(waiters)))
+
+
+def _queued(queue: Queue, kind: str) -> int:
+    if kind == "naive":
+        return int(queue.client.llen("naive:invoices:queue"))
+    return len(queue.queued)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "naive"])
+async def test_fifo_redisson_2099(redis_url: str, queue: Queue, kind: str) -> None:
+    """Ten queued processes are killed, the lock is released at once: the eleventh enters."""
+    async with aopened(redis_url) as client:
+        lock = KINDS[kind](client, "invoices")
+        lease = await lock.acquire()
+        with ExitStack() as stack:
+            dead = [
+                stack.enter_context(Child(wait_in_line, redis_url, kind, {})) for _ in range(10)
+            ]
+            await eventually_async(lambda: _queued(queue, kind) == 10, 30)
+            eleventh = asyncio.create_task(lock.acquire())
+            await eventually_async(lambda: _queued(queue, kind) == 11, 5)
+            for child in dead:
+                child.kill()
+            released = time.monotonic()
+            await lock.release(lease)
+            if kind == "naive":
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(eleventh, 1.0)
+                return
+            lease = await asyncio.wait_for(eleventh, 5.0)
+            assert time.monotonic() - released < 0.2
+            await lock.release(lease)
+
+
+def test_fifo_redisson_5503(redis_url: str, queue: Queue) -> None:
+    """A queued process is stopped past its window and continued: it enters in the end, alone."""
+    options = {"lease_ms": 600, "alive_ms": 600}
+    with (
+        Child(wait_in_line, redis_url, "fifo", options) as first,
+        Child(wait_in_line, redis_url, "fifo", options) as stopped,
+        Child(wait_in_line, redis_url, "fifo", options) as third,
+    ):
+        # Whoever is first; the other two are queued behind.
+        children = {"first": first, "stopped": stopped, "third": third}
+        for child in children.values():
+            child.expect("queueing")
+        eventually(lambda: len(queue.queued) == 2, 10)
+        holding = next(name for name, child in children.items() if _entered(child))
+        holder = children.pop(holding)
+        (_, sleeper), (_, other) = children.items()
+        sleeper.pause()
+        time.sleep(0.8)  # longer than its window
+        holder.tell("go")
+        assert holder.expect("released")[1] == ""
+        # The stopped one may be offered the lock a few times, and is then dead.
+        other.expect("entered", 5.0)
+        sleeper.resume()
+        with pytest.raises(TimeoutError):
+            sleeper.next(1.0)
+        other.tell("go")
+        assert other.expect("released")[1] == ""
+        sleeper.expect("entered", 3.0)
+        sleeper.tell("go")
+        assert sleeper.expect("released")[1] == ""
+
+
+def _entered(child: Child) -> bool:
+    try:
+        return bool(child.next(0.3)[0] == "entered")
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("lost", ["the connection", "the message"])
+async def test_fifo_wake_lost(twin: Twin, queue: Queue, lost: str, monkeypatch: Any) -> None:
+    """The doorbell is cut while queued: the waiter enters within one beat, half an offer."""
+    if lost == "the message":
+        monkeypatch.setattr(Desk, "pushed", lambda _self, _channel, _message: None)
+    lock = twin.lock()
+    queue.listen("elsewhere")
+    token = int(queue.acquire("a", "elsewhere")[1])
+    waiter = asyncio.create_task(lock.acquire())
+    await eventually_async(lambda: len(queue.queued) == 1, 5)
+    released = time.monotonic()
+    if lost == "the connection":
+        queue.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    queue.release("a", token, "elsewhere")
+    lease = await asyncio.wait_for(waiter, 10)
+    assert time.monotonic() - released < 2.5 + 0.2
+    await lock.release(lease)
+
+
+async def test_fifo_retry_storm(twin: Twin, proxy: Proxy, queue: Queue) -> None:
+    """Every acquire is sent twice: one place in the queue each. Red without `place_of`."""
+    storm = proxy.add(Duplicate(containing(protocol.ACQUIRE.sha, protocol.LOOK.sha)))
+    lock = twin.lock(client=twin.client(proxy.url))
+    lease = await lock.acquire()
+    waiters = [asyncio.create_task(lock.acquire()) for _ in range(10)]
+    await eventually_async(lambda: len(queue.queued) >= 10, 5)
+    await asyncio.sleep(0.1)
+    assert len(queue.queued) == 10
+    assert storm.fired >= 11
+    await lock.release(lease)
+    for waiter in asyncio.as_completed(waiters):
+        await lock.release(await waiter)
+    assert queue.client.keys() == [b"fencekit:{invoices}:fence"]
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["", "any offer is fresh"])
+async def test_fifo_doorbell_delayed_past_its_offer(
+    redis_url: str, redis_client: Any, monkeypatch: Any, *, broken: bool
+) -> None:
+    """A message that comes after its offer has lapsed lets nobody in.
+
+    Were any offer fresh, the waiter would enter on the old message beside whoever holds the lock.
+    """
+    heard: list[tuple[Desk, str, bytes | None]] = []
+    pushed = Desk.pushed
+    monkeypatch.setattr(
+        Desk, "pushed", lambda desk, channel, message: heard.append((desk, channel, message))
+    )
+    if broken:
+        monkeypatch.setattr(Offer, "make", lambda token, *_, **__: Offer(token, 1e9, 1e9))
+        monkeypatch.setattr(TakeUp, "answered", lambda *_: None)
+    queue = Queue(redis_client, terms=make_terms(offer=300))
+    async with aopened(redis_url) as client:
+        lock = FifoLock(client, "invoices", lease_ms=300)
+        token = int(queue.acquire("a", "elsewhere")[1])
+        waiter = asyncio.create_task(lock.acquire())
+        await eventually_async(lambda: len(queue.queued) == 1, 5)
+        await asyncio.sleep(0.05)
+        # Beats would repair what the test takes away.
+        monkeypatch.setattr("fencekit.fifo.desk.Room.beaten", lambda _room, _answer: 60.0)
+        monkeypatch.setattr("fencekit.fifo.desk.Room.hurry", lambda _room: None)
+        queue.release("a", token, "elsewhere")
+        await eventually_async(lambda: len(heard) == 1, 5)
+        queue.client.set(queue.terms.names.lock, f"b:{'b' * 32}:{queue.token + 1}", px=5000)
+        await asyncio.sleep(0.4)
+        pushed(*heard[0])
+        await asyncio.sleep(0.2)
+        assert queue.holder == "b"
+        assert waiter.done() is broken
+        if not broken:
+            waiter.cancel()
+            await asyncio.gather(waiter, return_exceptions=True)
+
+
+async def test_fifo_a_waiter_that_dies_after_its_offer_costs_one_offer(
+    redis_url: str, queue: Queue
+) -> None:
+    """A process is killed between offer and take-up: the next enters when the offer is over."""
+    options: dict[str, Any] = {"lease_ms": 800}
+    async with aopened(redis_url) as client:
+        lock = FifoLock(client, "invoices", **options)
+        lease = await lock.acquire()
+        with Child(wait_in_line, redis_url, "fifo", options) as dying:
+            await eventually_async(lambda: len(queue.queued) == 1, 10)
+            waiter = asyncio.create_task(lock.acquire())
+            await eventually_async(lambda: len(queue.queued) == 2, 5)
+            dying.pause()  # still subscribed, so the offer is made
+            released = time.monotonic()
+            await lock.release(lease)
+            assert queue.holder != ""
+            dying.kill()
+            lease = await asyncio.wait_for(waiter, 5)
+            assert time.monotonic() - released < 0.8 + 0.3
+            await lock.release(lease)
+
+
+async def test_fifo_a_message_for_nobody_is_turned_away(redis_url: str, queue: Queue) -> None:
+    """An offer that names a waiter this process does not know is given back at once."""
+    async with aopened(redis_url) as client:
+        lock = FifoLock(client, "invoices")
+        queue.listen("elsewhere")
+        token = int(queue.acquire("a", "elsewhere")[1])
+        waiter = asyncio.create_task(lock.acquire())
+        await eventually_async(lambda: len(queue.queued) == 1, 5)
+        # A ghost of the same process, in front: as if its withdraw had never arrived.
+        [(entry, fields)] = queue.client.xrange(queue.terms.names.queue)
+        names = queue.terms.names
+        queue.client.delete(names.queue)
+        ghost = queue.client.xadd(names.queue, {"w": "ghost:0123", "c": fields[b"c"]}, id="1-1")
+        queue.client.hset(names.tickets, "0123", ghost.decode() + " 0")
+        queue.client.xadd(names.queue, fields, id=entry)
+        released = time.monotonic()
+        queue.release("a", token, "elsewhere")
+        assert queue.holder == "ghost"
+        lease = await asyncio.wait_for(waiter, 5)
+        assert time.monotonic() - released < 0.5
+        await lock.release(lease)

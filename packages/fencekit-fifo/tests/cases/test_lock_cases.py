@@ -1,0 +1,504 @@
+"""The rows of the public reports about locks and fencing, as far as they concern a fair lock.
+
+Red once each with what the comment of a test names taken out of the library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fencekit import HandleForked
+from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock, protocol
+from harness.children import Child, hear, tell
+from harness.clients import aopened, opened
+from harness.faults import Delay, DropCommand, DropReply, containing
+from harness.fifo import Queue
+from harness.proxy import Proxy
+from harness.twins import Twin
+from harness.waiting import eventually, eventually_async
+
+LOCK = "fencekit:{invoices}:lock"
+
+
+async def test_lock_redis_py_3847(proxy: Proxy, queue: Queue) -> None:
+    """Replies are late, the release is cancelled: the key is gone all the same."""
+    async with aopened(proxy.url) as client:
+        lock = FifoLock(client, "invoices")
+        lease = await lock.acquire()
+        proxy.add(Delay(0.3))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(lock.release(lease), 0.1)
+        await eventually_async(lambda: queue.holder == "", 1.0)
+        await lock.release(lease)
+
+
+async def test_lock_redis_py_4258(twin: Twin, proxy: Proxy, queue: Queue) -> None:
+    """The transport fails once before the release is sent."""
+    lock = twin.lock(client=twin.client(proxy.url))
+    lease = await lock.acquire()
+    proxy.add(DropCommand(containing(protocol.RELEASE.sha)))
+    await lock.release(lease)
+    await lock.release(lease)
+    assert queue.holder == ""
+
+
+async def test_lock_redis_py_cancelled_acquire(proxy: Proxy, queue: Queue) -> None:
+    """A cancelled acquire leaves neither lock nor place. Red without the withdraw."""
+    async with aopened(proxy.url) as client:
+        lock = FifoLock(client, "invoices")
+        await lock.release(await lock.acquire())
+        proxy.add(Delay(0.3))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(lock.acquire(), 0.1)
+        await asyncio.sleep(1.0)
+        assert queue.holder == ""
+        assert queue.queued == []
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["free", "queued"])
+async def test_lock_go_redis_2985(twin: Twin, proxy: Proxy, queue: Queue, *, busy: bool) -> None:
+    """The reply of an acquire is dropped once: granted, once, with that token."""
+    lock = twin.lock(client=twin.client(proxy.url))
+    first = await lock.acquire() if busy else None
+    lost = proxy.add(DropReply(containing(protocol.ACQUIRE.sha if busy else protocol.LOOK.sha)))
+    waiter = asyncio.create_task(lock.acquire())
+    await asyncio.to_thread(lost.wait, 5.0)
+    if first is not None:
+        await eventually_async(lambda: len(queue.queued) == 1, 5)
+        await lock.release(first)
+    lease = await asyncio.wait_for(waiter, 10)
+    assert int(lease.fence) == queue.token
+    await lock.release(lease)
+    assert queue.holder == ""
+    assert queue.queued == []
+
+
+async def test_lock_lost_reply_of_a_release(twin: Twin, proxy: Proxy, queue: Queue) -> None:
+    """The reply of a release is dropped, and it alone named the next waiter, who enters."""
+    lock = twin.lock(client=twin.client(proxy.url))
+    lease = await lock.acquire()
+    waiter = asyncio.create_task(lock.acquire())
+    await eventually_async(lambda: len(queue.queued) == 1, 5)
+    proxy.add(DropReply(containing(protocol.RELEASE.sha)))
+    await lock.release(lease)
+    await lock.release(await asyncio.wait_for(waiter, 5))
+
+
+async def test_lock_lost_reply_of_a_take_up(proxy: Proxy, queue: Queue) -> None:
+    """The reply of a take-up is dropped: the lease is confirmed all the same."""
+    async with aopened(proxy.url) as client:
+        lock = FifoLock(client, "invoices", lease_ms=2000)
+        queue.listen("elsewhere")
+        token = int(queue.acquire("a", "elsewhere")[1])
+        waiter = asyncio.create_task(lock.acquire())
+        await eventually_async(lambda: len(queue.queued) == 1, 5)
+        proxy.add(DropReply(containing(protocol.RENEW.sha)))
+        queue.release("a", token, "elsewhere")
+        lease = await asyncio.wait_for(waiter, 5)
+        await asyncio.sleep(2.5)
+        assert not lease.lost.is_set()
+        await lock.release(lease)
+
+
+async def test_lock_shedlock_2583(twin: Twin, queue: Queue) -> None:
+    """A's lease ends, B acquires, A releases: A gets the error, B still holds."""
+    lock = twin.lock()
+    first = await lock.acquire()
+    queue.lapse()
+    second = await lock.acquire()
+    with pytest.raises(LeaseLost):
+        await lock.release(first)
+    assert queue.token == second.fence
+    await lock.release(second)
+
+
+async def test_lock_aredis_119(async_redis_client: Any, queue: Queue) -> None:
+    """Two tasks share one lock object, and one releases late: the other still holds."""
+    lock = FifoLock(async_redis_client, "invoices")
+    first = await asyncio.create_task(lock.acquire())
+    queue.lapse()
+    second = await asyncio.create_task(lock.acquire())
+    assert first.owner_id != second.owner_id
+    with pytest.raises(LeaseLost):
+        await lock.release(first)
+    assert queue.holder == second.owner_id
+    await lock.release(second)
+
+
+def test_lock_fork(redis_url: str, queue: Queue) -> None:
+    """A child cannot release its parent's lease, and is another owner."""
+    with opened(redis_url) as client:
+        lock = SyncFifoLock(client, "invoices")
+        lease = lock.acquire()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process
+            try:
+                lock.release(lease)
+            except HandleForked:
+                os.write(write, b"refused ")
+            try:
+                lock.acquire(timeout=0.2)
+            except FifoTimeout:
+                os.write(write, b"waited ")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(read, 100) == b"refused waited "
+        assert queue.holder == lease.owner_id
+        lock.release(lease)
+        owners = []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:  # pragma: no cover - another process
+                with lock.hold() as held:
+                    os.write(write, held.owner_id.encode() + b" ")
+                os._exit(0)
+            os.waitpid(child, 0)
+            owners.append(os.read(read, 200))
+        assert len(set(owners)) == 2
+
+
+async def hold_and_be_stopped(url: str) -> None:
+    """In a child: hold, and after being stopped say whether the loss is known."""
+    async with aopened(url) as client:
+        lease = await FifoLock(client, "invoices", lease_ms=500).acquire()
+        tell("holds", int(lease.fence))
+        hear()
+        tell("lost", lease.lost.is_set())
+
+
+async def test_lock_redbeat_127(redis_url: str, async_redis_client: Any) -> None:
+    """A holder is stopped past its lease: it sees `lost` before anything else it does."""
+    lock = FifoLock(async_redis_client, "invoices", lease_ms=500)
+    with Child(hold_and_be_stopped, redis_url) as child:
+        fence = child.expect("holds")[1]
+        child.pause()
+        started = time.monotonic()
+        lease = await lock.acquire(5)
+        assert time.monotonic() - started < 0.5 + 0.2
+        assert lease.fence > fence
+        child.tell("go")
+        child.resume()
+        assert child.expect("lost")[1] is True
+        await lock.release(lease)
+
+
+async def test_lock_redisson_7272(proxy: Proxy, queue: Queue) -> None:
+    """Acquire, cancel, release, over and over with jitter: nothing is left."""
+    async with aopened(proxy.url) as client:
+        lock = FifoLock(client, "invoices", lease_ms=1000)
+
+        async def one(number: int) -> None:
+            chance = random.Random(number)
+            await asyncio.sleep(chance.random() * 0.5)
+            try:
+                lease = await asyncio.wait_for(lock.acquire(), chance.random() * 0.2)
+            except asyncio.TimeoutError:
+                return
+            await asyncio.sleep(chance.random() * 0.002)
+            await lock.release(lease)
+
+        await asyncio.gather(*(one(number) for number in range(1000)))
+        await eventually_async(lambda: not queue.client.exists(LOCK), 2.0)
+        assert queue.queued == []
+
+
+async def test_lock_python_redis_lock_85(twin: Twin, proxy: Proxy) -> None:
+    """One renewal fails and the lock lives on; when all fail, `lost` comes before the expiry."""
+    lock = twin.lock(client=twin.client(proxy.url), lease_ms=600)
+    lease = await lock.acquire()
+    proxy.add(DropReply(containing(protocol.RENEW.sha)))
+    await asyncio.sleep(0.9)
+    assert not lease.lost.is_set()
+    proxy.freeze()
+    frozen = time.monotonic()
+    await eventually_async(lease.lost.is_set, 1.0)
+    assert time.monotonic() - frozen < 0.6
+    proxy.thaw()
+
+
+def test_lock_redisson_4698(redis_url: str) -> None:
+    """Redis hangs while the lock is held: `lost` comes before the server would let it expire."""
+    proxy = Proxy("127.0.0.1", int(redis_url.rpartition(":")[2].partition("/")[0]))
+    with proxy, opened(proxy.url) as client:
+        lease = SyncFifoLock(client, "invoices", lease_ms=600).acquire()
+        proxy.freeze()
+        frozen = time.monotonic()
+        assert lease.lost.wait(2.0)
+        assert time.monotonic() - frozen < 0.6
+        proxy.thaw()
+
+
+@pytest.mark.slow
+async def test_lock_redisson_5761(twin: Twin) -> None:
+    """Many rounds with random sleeps: no wait is long."""
+    lock = twin.lock()
+    waits: list[float] = []
+
+    async def contend(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(25):
+            started = time.monotonic()
+            async with lock.hold(timeout=30):
+                waits.append(time.monotonic() - started)
+                await asyncio.sleep(chance.random() * 0.002)
+            await asyncio.sleep(chance.random() * 0.01)
+
+    await asyncio.gather(*(contend(number) for number in range(20)))
+    assert len(waits) == 500
+    assert max(waits) < 1.0
+
+
+async def hold_and_die(url: str) -> None:
+    """In a child: hold until killed."""
+    async with aopened(url) as client:
+        await FifoLock(client, "invoices", lease_ms=1000).acquire()
+        tell("holds")
+        await asyncio.sleep(600)
+
+
+async def test_lock_python_redis_lock_26(twin: Twin, redis_url: str) -> None:
+    """A holder is killed: the next enters when its lease is over."""
+    lock = twin.lock(lease_ms=1000)
+    with Child(hold_and_die, redis_url) as child:
+        child.expect("holds")
+        waiter = asyncio.create_task(lock.acquire(5))
+        await asyncio.sleep(0.3)
+        killed = time.monotonic()
+        child.kill()
+        await lock.release(await waiter)
+        assert time.monotonic() - killed < 1.0 + 0.2
+
+
+async def test_lock_redisson_3349(twin: Twin, proxy: Proxy, queue: Queue) -> None:
+    """Two hundred waiters during a long hold: few commands, few connections."""
+    lock = twin.lock(client=twin.client(proxy.url))
+    lease = await lock.acquire()
+    waiters = [asyncio.create_task(lock.acquire()) for _ in range(200)]
+    await eventually_async(lambda: len(queue.queued) == 200, 10)
+    await asyncio.sleep(0.2)
+    proxy.clear()
+    await asyncio.sleep(3.0)
+    assert sum(proxy.counts.values()) / 3 < 5
+    if twin.colour == "async":
+        assert len(proxy.open_connections) <= 3
+    assert sum(connection.subscriber for connection in proxy.open_connections) == 1
+    await lock.release(lease)
+    for waiter in asyncio.as_completed(waiters):
+        await lock.release(await waiter)
+
+
+async def test_lock_redisson_4064(twin: Twin) -> None:
+    """A pool of three connections, eight waiters: all wait and time out cleanly."""
+    lock = twin.lock(client=twin.client(max_connections=3))
+    lease = await lock.acquire()
+    outcomes = await asyncio.gather(*(lock.acquire(0.3) for _ in range(8)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [FifoTimeout] * 8
+    await lock.release(lease)
+
+
+@pytest.mark.slow
+async def test_lock_redis_py_4125(twin: Twin) -> None:
+    """A stock client, whose sockets time out after five seconds: a wait of eight takes eight."""
+    lock = twin.lock(client=twin.client(socket_timeout=1.0))
+    lease = await lock.acquire()
+    started = time.monotonic()
+    with pytest.raises(FifoTimeout):
+        await lock.acquire(3.0)
+    assert 2.9 < time.monotonic() - started < 3.3
+    await lock.release(lease)
+
+
+async def test_lock_cashews_387(twin: Twin, queue: Queue) -> None:
+    """SCRIPT FLUSH between any two operations."""
+    lock = twin.lock()
+    queue.client.script_flush()
+    lease = await lock.acquire()
+    queue.client.script_flush()
+    waiter = asyncio.create_task(lock.acquire())
+    await eventually_async(lambda: len(queue.queued) == 1, 5)
+    queue.client.script_flush()
+    await lock.release(lease)
+    lease = await waiter
+    queue.client.script_flush()
+    assert (await lock.stats()).holder == lease.owner_id
+    await lock.release(lease)
+
+
+@pytest.mark.parametrize("happens", ["restart with data", "restart without data", "FLUSHALL"])
+async def test_lock_restart_while_queued(fresh_server: Any, happens: str) -> None:
+    """The server restarts, or all is lost, while tasks wait: all are served, in their order."""
+    entered: list[int] = []
+    async with aopened(fresh_server.url) as client:
+        lock = FifoLock(client, "invoices", lease_ms=2000)
+        lease = await lock.acquire()
+
+        async def wait(number: int) -> None:
+            async with lock.hold():
+                entered.append(number)
+
+        waiters = [asyncio.create_task(wait(number)) for number in range(10)]
+        for _ in range(500):
+            if (await lock.stats()).waiting == 10:
+                break
+            await asyncio.sleep(0.01)
+        if happens == "FLUSHALL":
+            fresh_server.call("FLUSHALL")
+        else:
+            keep = happens == "restart with data"
+            await asyncio.to_thread(fresh_server.restart, keep_data=keep)
+        await asyncio.sleep(0.3)
+        with suppress(LeaseLost):  # where the data is lost, so is the lease
+            await lock.release(lease)
+        await asyncio.wait_for(asyncio.gather(*waiters), 10)
+    assert entered == list(range(10))
+
+
+def test_lock_redisson_1104(redis_url: str, queue: Queue, monkeypatch: Any) -> None:
+    """One process's wall clock is six hours off: order and leases do not care."""
+    real = time.time
+    with opened(redis_url) as client:
+        lock = SyncFifoLock(client, "invoices")
+        first = lock.acquire()
+        monkeypatch.setattr(time, "time", lambda: real() + 6 * 3600)
+        with pytest.raises(FifoTimeout):
+            lock.acquire(0.1)
+        assert 50_000 < queue.left_ms <= 60_000
+        lock.release(first)
+        with lock.hold() as second:
+            assert second.fence > first.fence
+            assert int(second.fence) < (real() + 60) * 1e6
+
+
+async def test_lock_redisson_6510(twin: Twin, queue: Queue) -> None:
+    """The record is deleted: the next token is above all before."""
+    lock = twin.lock()
+    tokens = []
+    for _ in range(5):
+        async with lock.hold() as lease:
+            tokens.append(int(lease.fence))
+    queue.client.delete(queue.terms.names.fence)
+    async with lock.hold() as lease:
+        assert int(lease.fence) > max(tokens)
+
+
+def test_lock_no_memory_is_left(redis_url: str, queue: Queue) -> None:
+    """After the last waiter and the TTLs nothing is left."""
+    from datetime import timedelta  # noqa: PLC0415
+
+    with opened(redis_url) as client:
+        for number in range(50):
+            lock = SyncFifoLock(
+                client, f"once-{number}", fence_retention=timedelta(milliseconds=100), lease_ms=100
+            )
+            with lock.hold(), pytest.raises(FifoTimeout):
+                lock.acquire(0.005)
+        eventually(lambda: queue.client.dbsize() == 0, 3.0)
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "str"])
+async def test_lock_redis_py_694(twin: Twin, queue: Queue, resp: int, *, decode: bool) -> None:
+    """RESP2 and RESP3, decoded or not."""
+    lock = twin.lock(client=twin.client(resp=resp, decode=decode))
+    async with lock.hold():
+        waiter = asyncio.create_task(lock.acquire(10))
+        await eventually_async(lambda: len(queue.queued) == 1, 5)
+    await lock.release(await waiter)
+
+
+async def test_lock_forbidden_channels(servers: Any) -> None:
+    """The ACL allows no channel: nobody is woken, and the beats serve everybody."""
+    server = servers.clean(acl="~* resetchannels +@all")
+    async with aopened(server.url) as client:
+        lock = FifoLock(client, "invoices")
+        lease = await lock.acquire()
+        waiters = [asyncio.create_task(lock.acquire(10)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        await lock.release(lease)
+        for waiter in waiters:
+            await lock.release(await waiter)
+
+
+async def test_lock_on_a_cluster(cluster_server: Any) -> None:
+    """Three masters: names in several slots, order, and the messages of two processes."""
+    entered: list[int] = []
+    async with (
+        aopened(cluster_server.url, topology="cluster") as client,
+        aopened(cluster_server.url, topology="cluster") as other,
+    ):
+        for name in ("one", "two", "three", "four"):
+            locks = [FifoLock(client, name), FifoLock(other, name)]
+            entered.clear()
+            lease = await locks[0].acquire()
+
+            async def wait(number: int, lock: FifoLock) -> None:
+                async with lock.hold(timeout=20):
+                    entered.append(number)
+
+            tasks = []
+            for number in range(6):
+                tasks.append(asyncio.create_task(wait(number, locks[number % 2])))
+                for _ in range(500):
+                    if (await locks[0].stats()).waiting == number + 1:
+                        break
+                    await asyncio.sleep(0.002)
+            started = time.monotonic()
+            await locks[0].release(lease)
+            await asyncio.gather(*tasks)
+            assert entered == list(range(6))
+            assert time.monotonic() - started < 1.0
+
+
+async def test_lock_on_each_server(any_server: Any) -> None:
+    """The five servers."""
+    async with aopened(any_server.url) as one, aopened(any_server.url) as two:
+        locks = [FifoLock(one, "invoices"), FifoLock(two, "invoices")]
+        lease = await locks[0].acquire()
+        waiters = [asyncio.create_task(lock.acquire(10)) for lock in locks]
+        for _ in range(500):
+            if (await locks[0].stats()).waiting == 2:
+                break
+            await asyncio.sleep(0.005)
+        await locks[0].release(lease)
+        for lock, waiter in zip(locks, waiters, strict=True):
+            await lock.release(await waiter)
+        assert (await locks[1].stats()).holder is None
+
+
+async def test_lock_late_renewal_is_one_warning(
+    async_redis_client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renewal that ran late is one warning that names the lock."""
+    lock = FifoLock(async_redis_client, "invoices", lease_ms=600)
+    lease = await lock.acquire()
+    for _ in range(2):
+        time.sleep(0.52)  # noqa: ASYNC251 - the loop is blocked on purpose
+        await asyncio.sleep(0.1)
+    warnings = [record for record in caplog.records if "'invoices'" in record.message]
+    assert len(warnings) == 1
+    with suppress(LeaseLost):  # on a slow machine it came too late
+        await lock.release(lease)
+
+
+async def test_lock_eviction_is_one_warning(
+    fresh_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A policy that may free a held lock is one warning that names the lock and the cure."""
+    fresh_server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    async with aopened(fresh_server.url) as client:
+        lock = FifoLock(client, "invoices")
+        for _ in range(3):
+            async with lock.hold():
+                pass
+    warnings = [record.message for record in caplog.records if "evict" in record.message]
+    assert len(warnings) == 1
+    assert "invoices" in warnings[0]
+    assert "noeviction" in warnings[0]
