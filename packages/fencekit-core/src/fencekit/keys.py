@@ -6,8 +6,8 @@ lives in one Cluster slot: ``fencekit:{invoices}:lock``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 __all__ = [
     "DEFAULT_PREFIX",
@@ -33,8 +33,7 @@ _OWNER_BYTES = 128
 _KINDS = frozenset({"lock", "fence", "gone", "idem", "queue", "tickets", "members"})
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(NamedTuple):
     """The keys and channels of one name under one prefix."""
 
     prefix: str
@@ -64,16 +63,16 @@ def names(prefix: str, name: str) -> Names:
     prefix, name = str.__str__(prefix), str.__str__(name)
     stem = f"{prefix}:{{{name}}}:"
     return Names(
-        prefix=prefix,
-        name=name,
-        lock=stem + "lock",
-        fence=stem + "fence",
-        gone=stem + "gone",
-        wake=stem + "wake",
-        idem=stem + "idem",
-        queue=stem + "queue",
-        tickets=stem + "tickets",
-        members=stem + "members",
+        prefix,
+        name,
+        stem + "lock",
+        stem + "fence",
+        stem + "gone",
+        stem + "wake",
+        stem + "idem",
+        stem + "queue",
+        stem + "tickets",
+        stem + "members",
     )
 
 
