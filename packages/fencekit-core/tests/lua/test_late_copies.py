@@ -303,3 +303,13 @@ def test_a_force_that_comes_after_the_release_has_freed_nothing(lab: Lab) -> Non
     assert lab.arrive(force) == [0]
     lab.acquire("you")
     assert lab.arrive(force) == [0]
+
+
+def test_a_late_copy_of_a_write_undoes_a_later_write_of_the_same_token(lab: Lab) -> None:
+    """What the fence cannot refuse: the token is the same. A later *holder* is safe, see above."""
+    grant = lab.acquire()
+    lab.passes(grant.token, value="first")
+    late = lab.sent[-1]
+    lab.passes(grant.token, value="second")
+    assert lab.arrive(late) == [1]
+    assert lab.client.get(lab.target) == b"first"

@@ -205,6 +205,27 @@ def test_waiting_ends_in_time() -> None:
     assert play.send().result.outcome is BeginOutcome.IN_PROGRESS
 
 
+def test_the_alarm_that_a_waiter_leaves_behind_counts_from_its_end() -> None:
+    """Found in the lock's twin: the next waiter looked late by as long as this one had slept."""
+    play = Play(protocol.begin(terms(), wait=5.0))
+    play.send(100.0).answer(running()).send().answer(running(9_000)).send(100.0)
+    play.send(False).send(105.0)  # noqa: FBT003 - no wake
+    alarm = play.asks(Unlisten).alarm
+    assert alarm is not None
+    assert 4.0 < alarm < 4.1
+
+
+def test_a_waiter_woken_as_its_time_runs_out_still_tries() -> None:
+    """Found in the lock's twin: a wake went to a waiter that left without trying, and was lost."""
+    play = Play(protocol.begin(terms(), wait=5.0))
+    play.send(100.0).answer(running()).send().answer(running()).send(100.1)
+    play.send(True).send(105.0)  # noqa: FBT003 - a wake
+    play.script("claim_begin")
+    play.answer(DONE)
+    play.asks(Unlisten)
+    assert play.send().result.outcome is BeginOutcome.ALREADY_DONE
+
+
 def test_each_try_of_a_waiter_is_an_attempt_of_its_own() -> None:
     play = Play(protocol.begin(terms(), wait=5.0))
     play.send(100.0)

@@ -151,11 +151,15 @@ def _wait(terms: Terms, wait: float) -> Flow[Begun | Standing]:
             alarm = None  # whoever waits beside us wants to know at once
             break
         alarm = _alarm(outcome)
-        left = deadline - (yield Now())
-        if left <= 0:
+        asked = yield Now()
+        if asked >= deadline:
             break
-        yield AwaitWake(channel, left, alarm)
-        if (yield Now()) >= deadline:
+        woken = yield AwaitWake(channel, deadline - asked, alarm)
+        now = yield Now()
+        # Woken at the last moment, it still tries: the wake was for nobody else.
+        if now >= deadline and not woken:
+            # For the next waiter: the lease it is left with began when we asked.
+            alarm = max(alarm - (now - asked), 0.0)
             break
     try:
         yield Unlisten(channel, alarm)
