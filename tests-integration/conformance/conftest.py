@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from conformance.stage import PROFILES, QUICK, Profile, Rig, Stage
+from conformance.stage import PROFILES, QUICK, Profile, Rig, Site, Stage
+from harness.clients import Colour
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -48,6 +50,27 @@ def stage() -> Iterator[Stage]:
 @pytest_asyncio.fixture
 async def rig(profile: Profile, stage: Stage) -> AsyncIterator[Rig]:
     """Give clients of one profile, and fencekit on them."""
-    rig = Rig(profile, stage.backend(profile))
+    rig = Rig.of(profile, stage.backend(profile))
     yield rig
     await rig.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> Colour:
+    """Run the test in both colours."""
+    colour: Colour = request.param
+    return colour
+
+
+@pytest_asyncio.fixture
+async def rig_at(colour: Colour) -> AsyncIterator[Callable[..., Rig]]:
+    """Give `rig_at(url, topology, family=…)`: clients of servers that the test has."""
+    rigs: list[Rig] = []
+
+    def make(url: str, topology: Any = "single", **options: Any) -> Rig:
+        rigs.append(Rig(Site(url, topology), colour, **options))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        await rig.close()

@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ __all__ = [
     "Profile",
     "Rig",
     "Running",
+    "Site",
     "Stage",
     "drive",
     "entered",
@@ -241,8 +242,9 @@ QUICK = {
 }
 
 
-class Backend:
-    """Servers of one kind in one topology.
+@dataclass
+class Site:
+    """Where clients connect.
 
     Attributes:
         url: for `harness.clients.make`.
@@ -250,10 +252,17 @@ class Backend:
         options: further arguments for clients.
     """
 
+    url: str
+    topology: Literal["single", "sentinel", "cluster"] = "single"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Backend(Site):
+    """Servers of one kind in one topology."""
+
     def __init__(self, profile: Profile, stack: ExitStack) -> None:
+        super().__init__("")
         kind, acl = profile.kind, profile.acl
-        self.options: dict[str, Any] = {}
-        self.topology: Literal["single", "sentinel", "cluster"] = "single"
         if profile.topology == "cluster":
             group = stack.enter_context(cluster(kind))
             self.url, self.topology = group.url, "cluster"
@@ -335,30 +344,55 @@ class Rig:
     """The clients of one test, and fencekit's objects on them.
 
     Attributes:
-        profile: what is tested.
-        backend: the servers.
-        client: a client of the profile's make.
+        site: where they connect.
+        client: a client of the make.
         is_async: the colour.
     """
 
-    def __init__(self, profile: Profile, backend: Backend) -> None:
-        self.profile = profile
-        self.backend = backend
-        self.is_async = profile.colour == "async"
+    def __init__(
+        self,
+        site: Site,
+        colour: Colour,
+        *,
+        family: Family = "redis",
+        resp: Literal[2, 3] = 2,
+        decode: bool = False,
+    ) -> None:
+        self.site = site
+        self.colour: Colour = colour
+        self.family: Family = family
+        self.is_async = colour == "async"
+        self._made: dict[str, Any] = {
+            "colour": colour,
+            "family": family,
+            "resp": resp,
+            "decode": decode,
+            "topology": site.topology,
+            **site.options,
+        }
         self._clients: list[Any] = []
         self.client = self.another_client()
 
+    @classmethod
+    def of(cls, profile: Profile, backend: Backend) -> Rig:
+        """Make the clients of a profile."""
+        return cls(
+            backend,
+            profile.colour,
+            family=profile.family,
+            resp=profile.resp,
+            decode=profile.decode,
+        )
+
+    @property
+    def backend(self) -> Backend:
+        """The servers, where the suite started them."""
+        assert isinstance(self.site, Backend)
+        return self.site
+
     def another_client(self, **options: Any) -> Any:
         """Make a further client, as another process would have."""
-        client = make(
-            self.backend.url,
-            colour=self.profile.colour,
-            resp=self.profile.resp,
-            decode=self.profile.decode,
-            family=self.profile.family,
-            topology=self.backend.topology,
-            **{**self.backend.options, **options},
-        )
+        client = make(self.site.url, **{**self._made, **options})
         self._clients.append(client)
         return client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +17,13 @@ async def test_only_the_newest_holder_writes(rig: Rig) -> None:
     await got(gate.set_if_fresh(stale.token, key, "first"))
     assert await got(lock.force_release("job"))
     fresh = await got(lock.acquire("job", ttl=LONG))
-    for attempt in (
+    attempts: list[Callable[[], Any]] = [
         lambda: gate.set_if_fresh(stale.token, key, "late"),
         lambda: gate.delete_if_fresh(stale.token, key),
         lambda: gate.check(stale.token),
         lambda: gate.check_and_advance(stale.token),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(FencedOutError) as refused:
             await got(attempt())
         assert refused.value.resource == "job"
@@ -86,16 +88,17 @@ async def test_a_gate_far_from_the_lock_keeps_what_it_was_shown(rig: Rig) -> Non
 async def test_scripts_may_be_flushed_between_any_two_writes(rig: Rig) -> None:
     gate, key = rig.gate(), rig.target("job")
     token = (await got(rig.lock().acquire("job", ttl=LONG))).token
-    for write in (
+    calls: list[Callable[[], Any]] = [
         lambda: gate.set_if_fresh(token, key, "1"),
         lambda: gate.delete_if_fresh(token, key),
         lambda: gate.hset_if_fresh(token, key, {"a": 1}),
         lambda: gate.check(token),
         lambda: gate.check_and_advance(token),
         lambda: gate.current_max("job"),
-    ):
+    ]
+    for call in calls:
         rig.backend.forget_scripts()
-        await got(write())
+        await got(call())
 
 
 async def test_a_fork_starts_afresh(rig: Rig) -> None:

@@ -249,10 +249,10 @@ async def test_closing_is_no_end(rig: Rig) -> None:
 def test_another_loop_has_connections_of_its_own(profile: Any, stage: Any) -> None:
     if profile.colour == "sync":
         pytest.skip("sync clients have no loop")
-    backend, made = stage.backend(profile), []
+    backend, made = stage.backend(profile), list[Rig]()
 
     async def body() -> None:
-        rig = made[0] if made else Rig(profile, backend)
+        rig = made[0] if made else Rig.of(profile, backend)
         made.append(rig)
         lock = rig.lock()
         for _ in range(2):

@@ -1,0 +1,209 @@
+"""Primaries that fail, replicas that lag, and what is lost between them.
+
+The first test is red with a bare INCR in the place of the token (protocol.md §2 saw 4 after 8), and
+`test_too_few_replicas_leave_nothing` with WAIT on another connection, which says yes falsely.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.stage import LONG, Rig, entered, got, ms
+from fencekit import DistributedLock, FencedOutError, ReplicationError
+from fencekit.keys import names
+from harness.proxy import Proxy
+from harness.topologies import Replication, Sentinels
+
+RigAt = Callable[..., Rig]
+
+
+async def test_a_failover_that_loses_writes_never_lowers_a_token(
+    replicated_server: Replication, rig_at: RigAt
+) -> None:
+    replica = replicated_server.replicas[0]
+    before = rig_at(replicated_server.url)
+    lock, tokens = before.lock(min_replicas=1), []
+    for _ in range(3):
+        async with entered(lock.hold("job", ttl=LONG)) as handle:
+            tokens.append(handle.token)
+    replica.stall()
+    hasty = before.lock()
+    for _ in range(5):
+        async with entered(hasty.hold("job", ttl=LONG)) as handle:
+            tokens.append(handle.token)
+    held = await got(hasty.acquire("job", ttl=LONG))
+    after = rig_at(replica.promote().url)
+    async with entered(after.lock().hold("job", ttl=LONG)) as handle:
+        assert handle.token > held.token > max(tokens)
+        with pytest.raises(FencedOutError):
+            await got(after.gate().set_if_fresh(held.token, "status", "late"))
+    assert sorted(tokens) == tokens
+
+
+@pytest.mark.parametrize("family", ["redis", "valkey"])
+async def test_a_sentinel_failover_that_loses_writes(
+    sentinel_server: Sentinels, rig_at: RigAt, family: str
+) -> None:
+    rig = rig_at(sentinel_server.url, "sentinel", family=family)
+    lock, gate, guard = rig.lock(), rig.gate(), rig.guard()
+    old = sentinel_server.primary()
+    replicas = [server for server in sentinel_server.servers if server is not old]
+    async with entered(rig.lock(min_replicas=2).hold("job", ttl=LONG)) as handle:
+        first = handle.token
+    assert await got(guard.run("charge", lambda: "once", ttl=LONG)) == "once"
+    old.call("WAIT", 2, 1000)
+    # Nothing more arrives: the stopped replicas are cut off, and find nobody when they wake up.
+    for server in replicas:
+        server.pause()
+    old.call("CLIENT", "KILL", "TYPE", "replica")
+    lost = await got(lock.acquire("job", ttl=LONG))
+    old.kill()
+    for server in replicas:
+        server.resume()
+    # The Sentinel needs a second or two; the client's patience is longer.
+    async with entered(lock.hold("job", ttl=LONG)) as handle:
+        assert handle.token > lost.token > first
+        with pytest.raises(FencedOutError):
+            await got(gate.set_if_fresh(lost.token, "status", "late"))
+        await got(gate.set_if_fresh(handle.token, "status", "fresh"))
+    # Its verdict is not promised: what the failover lost, no record knows (protocol.md §9).
+    assert await got(guard.run("charge", lambda: "twice", ttl=LONG)) == "once"
+    sentinel_server.wait_for_failover(old)
+
+
+async def test_a_planned_failover_keeps_lock_and_renewal(
+    sentinel_server: Sentinels, rig_at: RigAt
+) -> None:
+    rig = rig_at(sentinel_server.url, "sentinel")
+    lock, old = rig.lock(), sentinel_server.primary()
+    handle = await got(lock.acquire("job", ttl=ms(3000), renew=True))
+    waiter = rig.start(_wait_for(lock))
+    await rig.sleep(0.2)
+    sentinel_server.sentinels[0].call("SENTINEL", "FAILOVER", sentinel_server.service)
+    new = sentinel_server.wait_for_failover(old)
+    # The Sentinel itself takes eight seconds to demote a primary that still answers.
+    old.call("REPLICAOF", new.host, new.port)
+    await rig.sleep(3.5)  # longer than the lease: the keeper has found the new primary
+    assert not handle.lost.is_set()
+    assert new.call("GET", names("fencekit", "job").lock) is not None
+    began = time.monotonic()
+    await got(handle.release())
+    successor = await waiter.result()
+    assert time.monotonic() - began < 1.5  # the hub, too
+    assert successor.token > handle.token
+    await got(successor.release())
+
+
+async def _wait_for(lock: Any) -> Any:
+    return await got(lock.acquire("job", ttl=LONG, wait=LONG))
+
+
+async def test_readonly_after_a_demotion_is_healed_by_reconnecting(
+    replicated_server: Replication, rig_at: RigAt
+) -> None:
+    """Behind an address that follows the primary, as a load balancer or a DNS name does."""
+    old, replica = replicated_server.primary, replicated_server.replicas[0]
+    with Proxy(old.host, old.port) as proxy:
+        rig = rig_at(proxy.url)
+        lock, guard = rig.lock(), rig.guard()
+        handle = await got(lock.acquire("job", ttl=ms(1500), renew=True))
+        claims = await got(guard.begin_many(["a", "b"], ttl=LONG))
+        old.call("WAIT", 1, 1000)
+        new = replica.promote()
+        old.call("REPLICAOF", new.host, new.port)
+        proxy.server = (new.host, new.port)
+        await got(guard.complete_many([(claim, 1) for claim in claims]))
+        await rig.sleep(2.5)
+        assert not handle.lost.is_set()
+        await got(handle.release())
+        async with entered(lock.hold("job", ttl=LONG)):
+            pass
+        assert new.call("EXISTS", names("fencekit", "a").idem) == 1
+
+
+async def test_too_few_replicas_leave_nothing(
+    replicated_server: Replication, rig_at: RigAt
+) -> None:
+    """As in redisson#5256 and redisson#4706: a lock that was not replicated is not left behind."""
+    rig = rig_at(replicated_server.url)
+    primary, replica = replicated_server.primary, replicated_server.replicas[0]
+    lock = rig.lock(min_replicas=1, replica_timeout=ms(300))
+    async with entered(lock.hold("job", ttl=LONG)) as handle:
+        assert replica.server.call("GET", names("fencekit", "job").lock) is not None
+    replica.stall()
+    began = time.monotonic()
+    with pytest.raises(ReplicationError) as error:
+        await got(lock.acquire("job", ttl=LONG))
+    assert 0.25 < time.monotonic() - began < 1.0
+    assert (error.value.wanted, error.value.confirmed) == (1, 0)
+    assert primary.call("EXISTS", names("fencekit", "job").lock) == 0
+    # Another client's writes, which nobody waits for, go on.
+    async with entered(rig.lock().hold("job", ttl=LONG)) as hasty:
+        assert hasty.token > handle.token
+    replica.resume()
+    async with entered(lock.hold("job", ttl=LONG, wait=LONG)):
+        pass
+
+
+async def test_many_at_once_wait_for_replicas(
+    replicated_server: Replication, rig_at: RigAt
+) -> None:
+    rig = rig_at(replicated_server.url)
+    primary, replica = replicated_server.primary, replicated_server.replicas[0]
+    lock = rig.lock(min_replicas=1, replica_timeout=ms(400))
+
+    async def take(name: str) -> Any:
+        return await got(lock.acquire(name, ttl=LONG))
+
+    for running in [rig.start(take(f"job-{number}")) for number in range(40)]:
+        await got((await running.result()).release())
+    replica.stall()
+    began = time.monotonic()
+    refused = 0
+    for running in [rig.start(take(f"job-{number}")) for number in range(40)]:
+        try:
+            await running.result()
+        except ReplicationError:
+            refused += 1
+    assert refused == 40
+    assert time.monotonic() - began < 3.5
+    assert primary.call("KEYS", "*:lock") == []
+    replica.resume()
+
+
+def test_threads_do_not_take_each_others_acknowledgements(replicated_server: Replication) -> None:
+    """A replica that lags now and then: every grant that was confirmed is at the replica."""
+    from harness.clients import opened  # noqa: PLC0415
+
+    replica = replicated_server.replicas[0]
+    with opened(replicated_server.url) as client:
+        lock = DistributedLock(client, min_replicas=1, replica_timeout=ms(100))
+        wrong: list[str] = []
+
+        def work(number: int) -> None:
+            for round_ in range(6):
+                name = f"job-{number}-{round_}"
+                try:
+                    handle = lock.acquire(name, ttl=LONG)
+                except ReplicationError:
+                    continue
+                if replica.server.call("GET", names("fencekit", name).lock) is None:
+                    wrong.append(name)
+                handle.release()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            time.sleep(0.05)
+            replica.stall()
+            time.sleep(0.05)
+            replica.resume()
+        for thread in threads:
+            thread.join()
+        assert not wrong
