@@ -1,4 +1,4 @@
-"""Caches of both colours alike: what a method returns goes through `got`, which awaits if need be."""
+"""Caches of both colours alike: what a method returns goes through `got`, which may await it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ from fencekit.drivers.sync import SyncDriver
 from harness import clients
 from harness.clients import Colour, Topology
 
-__all__ = ["Beside", "Gate", "Kit", "Loader", "PlainCache", "Profile", "got", "opened_kit"]
+__all__ = [
+    "Beside",
+    "Gate",
+    "Kit",
+    "Loader",
+    "PlainCache",
+    "Profile",
+    "got",
+    "opened_kit",
+    "tagged",
+    "tags_of",
+]
 
 _PATIENCE = 20.0
 
@@ -34,6 +45,20 @@ class Profile(BaseModel):
 async def got(value: Any) -> Any:
     """What a method returned, of either colour."""
     return await value if inspect.isawaitable(value) else value
+
+
+def tags_of(choose: Callable[[str], Any]) -> Callable[[Any, str], Any]:
+    """Make a class's `tags` of a function of the key."""
+
+    def tags(_: Any, key: str) -> Any:
+        return choose(key)
+
+    return tags
+
+
+def tagged(*tags: str) -> Callable[[Any, str], Any]:
+    """Make a class's `tags` that are the same for every key."""
+    return tags_of(lambda _: tags)
 
 
 class Loader:
@@ -89,7 +114,7 @@ class Gate(Loader):
     async def _async(self) -> Any:
         value = self.value
         self.entered.set()
-        while not self.opened.is_set():
+        while not self.opened.is_set():  # noqa: ASYNC110 - a thread may open it
             await asyncio.sleep(0.002)
         return self._return(value)
 

@@ -327,7 +327,7 @@ def test_a_type_without_a_json_schema_has_a_fingerprint_too() -> None:
             from pydantic_core import core_schema  # noqa: PLC0415
 
             return core_schema.no_info_plain_validator_function(
-                lambda text: cls(),
+                lambda _: cls(),
                 serialization=core_schema.plain_serializer_function_ser_schema(lambda _: "odd"),
             )
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from fencekit.cache import CacheHooks, GenericCache, SyncGenericCache
 from fencekit.cache.base import _check_tag, _key_text
+from harness.caches import tagged
 
 T = TypeVar("T")
 # Never connected to.
@@ -59,7 +60,10 @@ def test_a_bare_base_is_refused(base: Any) -> None:
         _define("SomeCache", base, {"redis_client": ASYNC})
 
 
-@pytest.mark.parametrize("kind", [T, list[T], Union[T, int]])  # noqa: UP007 - the old spelling too
+KINDS: Any = (T, list[T], Union[T, int])  # type: ignore[valid-type]  # noqa: UP007
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_base_that_is_still_generic_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="still generic"):
         declare(kind)
@@ -159,7 +163,7 @@ def test_cases_ttl_any_positive_duration_with_jitter(ttl: Any) -> None:
         ({"name": 5}, TypeError, r"\.name must be a str"),
         ({"prefix": "a{b"}, ValueError, "brace"),
         ({"prefix": None}, TypeError, r"\.prefix must be a str"),
-        ({"hooks": lambda event: None}, TypeError, r"\.hooks must be a CacheHooks"),
+        ({"hooks": print}, TypeError, r"\.hooks must be a CacheHooks"),
     ],
 )
 def test_attributes_that_make_no_sense(
@@ -182,7 +186,7 @@ def test_everything_that_may_be_said() -> None:
         verify=True,
         strict=True,
         hooks=CacheHooks(),
-        tags=lambda self, key: ["all"],
+        tags=tagged("all"),
     )
 
 

@@ -125,7 +125,7 @@ def test_what_may_pass_by_itself(error: Exception, transient: bool) -> None:  # 
 
 def test_what_is_no_function_or_a_generator_is_refused() -> None:
     with pytest.raises(TypeError, match="decorates functions"):
-        suppress_redis_errors(5)  # type: ignore[type-var]
+        suppress_redis_errors(5)  # type: ignore[call-overload]
 
     def numbers() -> Any:
         yield 1

@@ -13,7 +13,7 @@ import redis.asyncio
 from conformance.stage import in_a_fork
 from fencekit.cache import GenericCache, SyncGenericCache
 from fencekit.drivers.sync import SyncDriver
-from harness.caches import Kit, Profile, opened_kit
+from harness.caches import Kit, Profile, opened_kit, tagged
 from harness.servers import Server
 
 VALUE = Profile(id=1)
@@ -52,7 +52,7 @@ async def test_when_nobody_waits_any_more_the_load_ends_and_its_ticket_goes(
 
 @pytest.mark.parametrize("many", [False, True])
 async def test_cancelled_at_every_await(kit: Kit, store: Any, many: bool) -> None:  # noqa: FBT001
-    cache = kit.declare(tags=lambda self, key: ["a"])
+    cache = kit.declare(tags=tagged("a"))
     for steps in range(14):
         store.flushall()
         call = (

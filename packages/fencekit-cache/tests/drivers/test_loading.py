@@ -17,7 +17,7 @@ from fencekit.cache import (
     CacheWaited,
     Lookup,
 )
-from harness.caches import Kit, Profile, got, opened_kit
+from harness.caches import Kit, Profile, got, opened_kit, tagged
 from harness.clients import Colour
 from harness.servers import Server
 
@@ -108,7 +108,7 @@ async def test_whatever_changes_the_entry_fences_the_load_under_way(kit: Kit, ch
             "create": lambda: cache.create(1, NEW),
             "delete": lambda: cache.delete(1),
             "delete_by_filters": lambda: cache.delete_by_filters("1"),
-            "all": lambda: cache.invalidate_all(),
+            "all": cache.invalidate_all,
         }[change]()
     )
     gate.opened.set()
@@ -129,7 +129,7 @@ async def test_who_asks_after_an_invalidation_does_not_share_a_load_from_before(
 
 
 async def test_who_asks_after_a_bump_does_not_share_a_load_from_before(kit: Kit) -> None:
-    cache, gate = kit.declare(tags=lambda self, key: ["a"]), kit.gate(OLD)
+    cache, gate = kit.declare(tags=tagged("a")), kit.gate(OLD)
     before = kit.start(lambda: cache.get_or_load(1, gate))
     await kit.entered(gate)
     await got(cache.invalidate_tags("a"))
@@ -247,9 +247,10 @@ async def test_grace_serves_the_stale_value_where_the_load_fails(kit: Kit) -> No
 
 
 async def test_nothing_stale_is_served_after_an_invalidation(kit: Kit) -> None:
-    cache = kit.declare(ttl=0.05, grace=30, tags=lambda self, key: ["a"])
+    cache = kit.declare(ttl=0.05, grace=30, tags=tagged("a"))
     failing = kit.loader(OSError("away"))
-    for end in (lambda: cache.invalidate(1), lambda: cache.invalidate_tags("a")):
+    ends: list[Any] = [lambda: cache.invalidate(1), lambda: cache.invalidate_tags("a")]
+    for end in ends:
         await got(cache.get_or_load(1, kit.loader(OLD)))
         await asyncio.sleep(0.08)
         await got(end())

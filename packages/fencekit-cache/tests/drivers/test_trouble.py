@@ -13,10 +13,10 @@ import pytest
 from fencekit.cache import CacheError, CacheHooks, Lookup
 from fencekit.drivers import delivery
 from fencekit.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
-from harness.caches import Kit, Profile, got, opened_kit
+from harness.caches import Kit, Profile, got, opened_kit, tagged
 from harness.clients import Colour
 from harness.conditions import out_of_memory, read_only
-from harness.faults import Cut, DropReply, containing, named
+from harness.faults import Cut, DropReply, HoldBack, containing, named
 from harness.proxy import Proxy
 from harness.servers import Server
 
@@ -70,12 +70,12 @@ async def test_cases_notifications_utils_1120_an_invalidation_that_is_lost_is_to
     away: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_BUDGET", 0.5)
-    cache = away.declare(tags=lambda self, key: ["a"])
-    calls = [
+    cache = away.declare(tags=tagged("a"))
+    calls: list[Any] = [
         lambda: cache.invalidate(1),
         lambda: cache.invalidate(1, hold=timedelta(seconds=1)),
         lambda: cache.invalidate_tags("a"),
-        lambda: cache.invalidate_all(),
+        cache.invalidate_all,
     ]
     for call in calls:
         with pytest.raises(StoreUnavailable):
@@ -174,7 +174,7 @@ async def test_a_demoted_primary_reads_and_does_not_write(kit: Kit, server: Serv
 
 
 async def test_scripts_that_are_forgotten(kit: Kit, store: Any) -> None:
-    cache = kit.declare(tags=lambda self, key: ["a"])
+    cache = kit.declare(tags=tagged("a"))
     for key in range(5):
         store.script_flush()
         assert await got(cache.get_or_load(key, kit.loader(OLD))) == OLD
@@ -204,9 +204,7 @@ async def test_a_lost_reply_of_each_step(colour: Colour, proxy: Proxy, store: An
 
 
 async def test_a_late_copy_of_a_store_is_refused(colour: Colour, proxy: Proxy) -> None:
-    """Both the ticket and the store arrive once more, after an invalidation."""
-    from harness.faults import HoldBack  # noqa: PLC0415
-
+    # Both the ticket and the store arrive once more, after an invalidation.
     async with opened_kit(colour, proxy.url) as kit:
         cache = kit.declare()
         await got(cache.get_or_load(0, kit.loader(OLD)))
