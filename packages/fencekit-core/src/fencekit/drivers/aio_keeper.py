@@ -8,7 +8,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
-from fencekit.drivers.keeper import Kept
+from fencekit.drivers.keeper import MOST_LITTER, Kept
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import Answer, Operation
 from fencekit.protocol.renewal import Renewable, Renewal
@@ -32,6 +32,7 @@ class AsyncLeaseKeeper:
         self._loop = state.loop
         self._queue: list[tuple[float, int, Kept]] = []
         self._order = itertools.count()
+        self._litter = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
@@ -48,6 +49,14 @@ class AsyncLeaseKeeper:
     def drop(self, kept: Kept) -> None:
         """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
         kept.dropped = True
+        self._litter += 1
+        if self._litter > MOST_LITTER and self._litter * 2 > len(self._queue):
+            # Locks held for moments, with leases of hours, would pile up for as long.
+            self._queue = [entry for entry in self._queue if self._counts(*entry[1:])]
+            heapq.heapify(self._queue)
+            self._litter = 0
+        if self._queue and self._queue[0][2] is kept:
+            self._wind()  # a timer of hours would keep the driver of a client that has gone
 
     def close(self) -> None:
         """Stop; leases in care run out."""

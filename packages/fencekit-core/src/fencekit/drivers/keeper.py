@@ -24,6 +24,8 @@ _log = logging.getLogger("fencekit.keeper")
 # A renewal that is not answered within this is tried again on a fresh connection, seconds.
 TIMEOUT = 1.0
 _SHORTEST_WAIT = 0.02
+# How many leases that were let go may stay queued, if they are less than half of all.
+MOST_LITTER = 64
 # The thread ends when there has been nothing to keep for this long, seconds.
 _LINGER = 10.0
 
@@ -93,6 +95,7 @@ class LeaseKeeper:
         self._courier: SyncDriver | None = None
         self._queue: list[tuple[float, int, Kept]] = []
         self._order = itertools.count()
+        self._litter = 0
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -122,6 +125,13 @@ class LeaseKeeper:
     def drop(self, kept: Kept) -> None:
         """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
         kept.dropped = True
+        with self._changed:
+            self._litter += 1
+            if self._litter > MOST_LITTER and self._litter * 2 > len(self._queue):
+                # Locks held for moments, with leases of hours, would pile up for as long.
+                self._queue = [entry for entry in self._queue if not entry[2].dropped]
+                heapq.heapify(self._queue)
+                self._litter = 0
 
     def close(self) -> None:
         """End the thread; leases in care run out."""
@@ -161,7 +171,9 @@ class LeaseKeeper:
                     return None
                 if self._queue and self._queue[0][0] <= now:
                     break
-                self._changed.wait(self._queue[0][0] - now if self._queue else _LINGER)
+                # Not longer, even for a lease of hours: it may have been let go.
+                left = self._queue[0][0] - now if self._queue else _LINGER
+                self._changed.wait(min(left, _LINGER))
             due = []
             while self._queue and self._queue[0][0] <= now:
                 kept = heapq.heappop(self._queue)[2]
