@@ -8,17 +8,18 @@ The tree::
     │   ├── StoreRefused                  it answered with an error; nothing was done
     │   └── OutcomeUnknown                a command left and no answer came back
     ├── LockNotAcquired                   somebody else holds it
-    ├── LockNotOwned                      the lease was lost before this call
+    ├── OwnershipLost                     this worker has been replaced, or may have been
+    │   ├── LockNotOwned                  the lease was lost before this call
+    │   ├── FencedOutError                a newer token has been seen
+    │   └── IdempotencyNotOwned           (IdempotencyError) completing what another attempt owns
     ├── ReplicationError                  too few replicas confirmed; the lock was given back
     ├── HandleForked (RuntimeError)       a handle from before a fork
-    ├── FencedOutError                    a newer token has been seen
     ├── IdempotencyError
     │   ├── IdempotencyInProgress         another attempt is running
     │   ├── IdempotencyExhausted          every attempt is used up
     │   ├── IdempotencyFailed             the work failed for good; no more attempts
     │   ├── IdempotencyPayloadMismatch    one key, two payloads
-    │   ├── IdempotencyResultMissing      done, but its result was not kept
-    │   └── IdempotencyNotOwned           completing what another attempt owns
+    │   └── IdempotencyResultMissing      done, but its result was not kept
     ├── CanonicalizeError (ValueError)    a payload without one canonical form
     └── AlreadyAcquiredError              RedisLock: the key is taken
 
@@ -45,6 +46,7 @@ __all__ = [
     "LockNotAcquired",
     "LockNotOwned",
     "OutcomeUnknown",
+    "OwnershipLost",
     "ReplicationError",
     "StoreError",
     "StoreRefused",
@@ -139,7 +141,14 @@ class LockNotAcquired(FenceKitError):
         )
 
 
-class LockNotOwned(FenceKitError):
+class OwnershipLost(FenceKitError):
+    """This worker has been replaced, or may have been: whatever it was doing is not its to finish.
+
+    The common base for a handler that only wants to stop.
+    """
+
+
+class LockNotOwned(OwnershipLost):
     """The lease was lost before this call: another holder may have run, or may be running.
 
     Attributes:
@@ -191,7 +200,7 @@ class HandleForked(FenceKitError, RuntimeError):
         )
 
 
-class FencedOutError(FenceKitError):
+class FencedOutError(OwnershipLost):
     """A newer token has been seen: this writer has been replaced, and nothing was written.
 
     Attributes:
@@ -278,7 +287,7 @@ class IdempotencyResultMissing(IdempotencyError):
         super().__init__(key, f"{key!r} has no stored result: {reason}")
 
 
-class IdempotencyNotOwned(IdempotencyError):
+class IdempotencyNotOwned(IdempotencyError, OwnershipLost):
     """This attempt does not own the record: it was reclaimed, cleared, or never begun here."""
 
     def __init__(self, key: str, *, reason: str = "another attempt owns it") -> None:
