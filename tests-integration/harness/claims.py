@@ -89,10 +89,7 @@ class Record:
         published: str = "",
     ) -> list[Any]:
         """Complete an attempt."""
-        wake = self.names.idem
-        return self.call(
-            "claim_complete", owner, attempt(label), ttl, encoding, result, published, wake
-        )
+        return self.call("claim_complete", owner, attempt(label), ttl, encoding, result, published)
 
     def fail(
         self,
@@ -104,16 +101,15 @@ class Record:
         terminal: bool = False,
     ) -> list[Any]:
         """Fail an attempt."""
-        wake = self.names.idem
-        return self.call("claim_fail", owner, attempt(label), ttl, error, int(terminal), wake)
+        return self.call("claim_fail", owner, attempt(label), ttl, error, int(terminal))
 
     def release(self, label: str, *, owner: str = "me", ttl: int = 60_000) -> list[Any]:
         """Give an attempt back."""
-        return self.call("claim_release", owner, attempt(label), ttl, self.names.idem)
+        return self.call("claim_release", owner, attempt(label), ttl)
 
     def withdraw(self, label: str, *, owner: str = "me") -> list[Any]:
         """Undo a begin."""
-        return self.call("claim_withdraw", owner, attempt(label), self.names.idem)
+        return self.call("claim_withdraw", owner, attempt(label))
 
     def renew(
         self, label: str, *, owner: str = "me", lease: int = 30_000, ttl: int = 60_000
@@ -123,7 +119,7 @@ class Record:
 
     def clear(self, last: int | None = None) -> list[Any]:
         """Forget what is recorded, as it was when its fence was this."""
-        return self.call("claim_clear", self.last if last is None else last, self.names.idem)
+        return self.call("claim_clear", self.last if last is None else last)
 
     def read(self) -> list[Any]:
         """Read the record."""

@@ -13,7 +13,7 @@ ENDINGS = ["complete", "fail", "release"]
 
 
 @holds_by(
-    "claim_withdraw", "local ended = with_ended(r[7], attempt, 'w')", "local ended = r[7] or ''"
+    "claim_withdraw", "local ended = with_ended(r[6], attempt, 'w')", "local ended = r[6] or ''"
 )
 def test_a_withdrawn_begin_that_arrives_late_starts_nothing(record: Record) -> None:
     assert record.withdraw("a") == [0]
@@ -75,7 +75,7 @@ def test_withdrawing_what_never_began_leaves_the_others_alone(record: Record, st
         assert record.pttl <= pttl, "a memo is not kept longer for it"
 
 
-@holds_by("claim_withdraw", "if how_ended(r[7], attempt) then", "if false then")
+@holds_by("claim_withdraw", "if how_ended(r[6], attempt) then", "if false then")
 def test_a_withdraw_that_arrives_twice_is_noted_once(record: Record) -> None:
     record.begin("a")
     record.withdraw("a")

@@ -108,7 +108,7 @@ def test_a_begin_that_was_resent_and_did_not_begin_is_withdrawn(reply: list[Any]
     attempt = play.script("claim_begin").args[1]
     play.answer(reply, sends=2)
     withdraw = play.script("claim_withdraw")
-    assert withdraw.args == ("me", attempt, CHANNEL)
+    assert withdraw.args == ("me", attempt)
     assert not withdraw.patient
     assert isinstance(play.answer([0]).result, Standing)
 

@@ -37,7 +37,7 @@ def test_complete_is_one_command() -> None:
     play = Play(protocol.complete(begun(), MEMO, published=b"p"))
     operation = play.script("claim_complete")
     assert operation.keys == ("fencekit:{job}:idem",)
-    assert operation.args == ("me", "a" * 32, 9_000, "json", b"7", b"p", CHANNEL)
+    assert operation.args == ("me", "a" * 32, 9_000, "json", b"7", b"p")
     assert play.answer([1]).result is None
     assert Play(protocol.complete(begun(), MEMO)).answer([2]).result is None
 
@@ -116,11 +116,11 @@ def test_a_completion_that_is_interrupted_lets_go_at_once(error: BaseException) 
 def test_fail_and_release_are_one_command() -> None:
     fail = protocol.fail(begun(), "Oops", terminal=True)
     assert fail.script.name == "claim_fail"
-    assert fail.args == ("me", "a" * 32, 9_000, "Oops", 1, CHANNEL)
+    assert fail.args == ("me", "a" * 32, 9_000, "Oops", 1)
     assert protocol.fail(begun(), "Oops").args[4] == 0
     release = protocol.release(begun(), ttl_ms=5)
     assert release.script.name == "claim_release"
-    assert release.args == ("me", "a" * 32, 5, CHANNEL)
+    assert release.args == ("me", "a" * 32, 5)
 
 
 def test_a_renewal_moves_the_deadline_and_never_back() -> None:
@@ -164,7 +164,7 @@ def test_clearing_reads_and_then_clears_what_it_read() -> None:
     play = Play(protocol.clear(NAMES))
     play.script("claim_read")
     play.answer(RECORD)
-    assert play.script("claim_clear").args == (7, CHANNEL)
+    assert play.script("claim_clear").args == (7,)
     assert play.answer([1]).result is True
 
 

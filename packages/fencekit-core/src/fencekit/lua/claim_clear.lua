@@ -1,8 +1,8 @@
 --- Forget what is recorded, unless it has changed since it was read.
 --
--- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua
+-- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua; its key is also
+--                                   the channel where waiters are woken
 -- ARGV[1]  seen     int          the fence that was read with it; it rises at every change
--- ARGV[2]  channel  str          where waiters are woken
 --
 -- Safe to re-send: yes, a second copy finds the fence that the first left, or another
 --
@@ -10,7 +10,7 @@
 --          {0}  changed since, or gone
 --
 -- @include "claim"
-local idem, seen, channel = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local idem, seen = KEYS[1], tonumber(ARGV[1])
 
 local r = redis.call('HMGET', idem, 'state', 'attempt', 'last', 'ended')
 local last = tonumber(r[3] or 0)
@@ -26,5 +26,5 @@ redis.call('HDEL', idem, 'state', 'owner', 'attempt', 'attempts', 'began', 'leas
   'result', 'published', 'error', 'task_id')
 redis.call('HSET', idem, 'last', last + 1, 'open', 0, 'ended', ended)
 redis.call('PEXPIRE', idem, LATE_MS)
-redis.pcall('PUBLISH', channel, 'free')
+redis.pcall('PUBLISH', idem, 'free')
 return {1}

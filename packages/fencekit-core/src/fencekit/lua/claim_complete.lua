@@ -1,13 +1,13 @@
 --- End a running attempt as done, and keep its memo.
 --
--- KEYS[1]  idem       {name}:idem  hash  the idempotency record, see include/claim.lua
+-- KEYS[1]  idem       {name}:idem  hash  the idempotency record, see include/claim.lua; its key is also
+--                                   the channel where waiters are woken
 -- ARGV[1]  owner      str          who completes
 -- ARGV[2]  attempt    str          the attempt that was begun
 -- ARGV[3]  ttl_ms     int          how long the memo is kept from now, milliseconds
 -- ARGV[4]  encoding   str          how the result is encoded, or why there is none
 -- ARGV[5]  result     bytes        the memo; empty where there is none
 -- ARGV[6]  published  bytes        for Celery: what has been published with it; may be empty
--- ARGV[7]  channel    str          where waiters are woken
 --
 -- Safe to re-send: yes, a second copy finds the attempt among the ended and changes nothing
 --
@@ -18,22 +18,24 @@
 -- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, ttl_ms, encoding, result = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local published, channel = ARGV[6], ARGV[7]
+local published = ARGV[6]
 
 local running, r = read_claim(idem, owner, attempt)
 if not running then
-  return how_ended(r[7], attempt) == 'c' and {2} or not_running(r, attempt)
+  return how_ended(r[6], attempt) == 'c' and {2} or not_running(r, attempt)
 end
 -- Where a begin was withdrawn, a copy of it may be under way: the record outlives it.
-if r[7] and string.find(r[7], ':w', 1, true) then
+if r[6] and string.find(r[6], ':w', 1, true) then
   ttl_ms = math.max(ttl_ms, LATE_MS)
 end
 -- The TTL first: it is allowed at maxmemory, and what follows it then is as well.
 redis.call('PEXPIRE', idem, ttl_ms)
-redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'published', published,
-  'last', r[6] + 1, 'open', 0, 'ended', with_ended(r[7], attempt, 'c'))
+redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'last', r[5] + 1, 'open', 0, 'ended', with_ended(r[6], attempt, 'c'))
+if published ~= '' then
+  redis.call('HSET', idem, 'published', published)
+end
 if r[4] ~= '1' then
   redis.call('HDEL', idem, 'error')
 end
-redis.pcall('PUBLISH', channel, 'done')
+redis.pcall('PUBLISH', idem, 'done')
 return {1}

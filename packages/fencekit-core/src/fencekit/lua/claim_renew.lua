@@ -21,7 +21,8 @@ if not running then
 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local lease_until = math.max(tonumber(r[5]), now + lease_ms)
+local until_now = tonumber(redis.call('HGET', idem, 'lease_until'))
+local lease_until = math.max(until_now, now + lease_ms)
 live_at_least(idem, math.max(ttl_ms, lease_until - now))
 redis.call('HSET', idem, 'lease_until', lease_until)
 return {1, lease_until - now}

@@ -1,9 +1,9 @@
 --- Undo a begin whose outcome is not wanted or not known, and refuse its late copies.
 --
--- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua
+-- KEYS[1]  idem     {name}:idem  hash  the idempotency record, see include/claim.lua; its key is also
+--                                   the channel where waiters are woken
 -- ARGV[1]  owner    str          who asked
 -- ARGV[2]  attempt  str          the attempt to withdraw
--- ARGV[3]  channel  str          where waiters are woken
 --
 -- Safe to re-send: yes, it ends in the same state
 --
@@ -12,13 +12,13 @@
 --
 -- @include "claim"
 local idem = KEYS[1]
-local owner, attempt, channel = ARGV[1], ARGV[2], ARGV[3]
+local owner, attempt = ARGV[1], ARGV[2]
 
 local running, r = read_claim(idem, owner, attempt)
-if how_ended(r[7], attempt) then
+if how_ended(r[6], attempt) then
   return {0}
 end
-local ended = with_ended(r[7], attempt, 'w')
+local ended = with_ended(r[6], attempt, 'w')
 if not running then
   -- A memo is not kept longer for this. A missing record is created by the last two lines, and the
   -- first is there because at maxmemory the second is allowed only after it.
@@ -33,11 +33,11 @@ end
 live_at_least(idem, LATE_MS)
 local attempts = math.max(tonumber(r[4]) - 1, 0)
 redis.call('HSET', idem, 'state', 'retryable', 'attempts', attempts,
-  'last', r[6] + 1, 'open', 0, 'ended', ended)
+  'last', r[5] + 1, 'open', 0, 'ended', ended)
 if attempts == 0 and not redis.call('HGET', idem, 'error') then
   -- As if it had never been: no payload is on record either.
   redis.call('HDEL', idem, 'state', 'fingerprint', 'owner', 'attempt', 'task_id')
   redis.call('PEXPIRE', idem, LATE_MS)
 end
-redis.pcall('PUBLISH', channel, 'free')
+redis.pcall('PUBLISH', idem, 'free')
 return {1}

@@ -112,7 +112,7 @@ def new_attempt() -> str:
 
 
 def wake_channel(names: Names) -> str:
-    """Where those who wait for a key are woken.
+    """Where those who wait for a key are woken: a channel named as the record's key.
 
     Not the channel of the lock of that name: of the local waiters of a channel one is woken, and a
     waiter for a memo must not use up the wake of a waiter for the lock.
@@ -263,7 +263,7 @@ def withdraw(terms: Terms, attempt: str) -> Operation[bool]:
     return Operation(
         WITHDRAW,
         (terms.names.idem,),
-        (terms.owner_id, attempt, wake_channel(terms.names)),
+        (terms.owner_id, attempt),
         _is_one,
         patient=False,
     )
@@ -384,7 +384,7 @@ def clear(names: Names) -> Flow[bool]:
         if status is None:
             return False
         answer = yield from trace(
-            Operation(CLEAR, (names.idem,), (status.fence.real, wake_channel(names)), _is_one)
+            Operation(CLEAR, (names.idem,), (status.fence.real,), _is_one)
         )
         # An earlier copy may have done it, and what is there now is somebody's new beginning.
         if answer.reply[0] == 1 or answer.sends > 1:
@@ -396,7 +396,7 @@ def _ending(script: Script, begun: Begun, kept_ms: int, *rest: Arg) -> Operation
     return Operation(
         script,
         (terms.names.idem,),
-        (terms.owner_id, begun.attempt, kept_ms, *rest, wake_channel(terms.names)),
+        (terms.owner_id, begun.attempt, kept_ms, *rest),
         _why,
     )
 

@@ -36,16 +36,16 @@ local function with_ended(ended, attempt, how)
 end
 
 -- What every operation on a running attempt asks first. Returns whether the attempt is running
--- here, then the fields: state, owner, attempt, attempts, lease_until, last, ended.
+-- here, then the fields: state, owner, attempt, attempts, last, ended.
 local function read_claim(idem, owner, attempt)
-  local r = redis.call('HMGET', idem, 'state', 'owner', 'attempt', 'attempts', 'lease_until', 'last', 'ended')
+  local r = redis.call('HMGET', idem, 'state', 'owner', 'attempt', 'attempts', 'last', 'ended')
   return r[1] == 'running' and r[2] == owner and r[3] == attempt, r
 end
 
 -- The reply to an attempt that does not run here: how it ended, or '' where that is not known, and
 -- the state of the record, '' where there is none.
 local function not_running(r, attempt)
-  return {0, how_ended(r[7], attempt) or '', r[1] or ''}
+  return {0, how_ended(r[6], attempt) or '', r[1] or ''}
 end
 
 -- Extend a TTL, never shorten it. Allowed at maxmemory, and so is every write after it.
