@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import signal
 import threading
 import time
@@ -23,6 +24,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -42,6 +44,7 @@ from harness.clients import Colour, Family, aclose, close, make
 from harness.kinds import ServerKind
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
 from harness.topologies import cluster, sentinel
+from harness.wire import ReplyError
 
 __all__ = [
     "LONG",
@@ -226,13 +229,37 @@ def _all_profiles() -> Iterator[Profile]:
                     yield Profile(kind, topology, colour, family, resp, decode)
 
 
-PROFILES = list(_all_profiles())
+def documented_acl(topology: Topology) -> str:
+    """The rules of docs/reference/acl.md, without the user's name and password."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "acl.md").read_text()
+    everywhere, on_clusters = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    rules: list[str] = everywhere.split()[5:]
+    if topology == "cluster":
+        rules += on_clusters.split()
+    return " ".join(rules)
+
+
+def _acl_profiles() -> Iterator[Profile]:
+    makes: list[tuple[Topology, Colour, Family, Literal[2, 3], bool]] = [
+        ("single", "sync", "redis", 2, False),
+        ("single", "async", "valkey", 3, True),
+        ("cluster", "sync", "valkey", 2, True),
+        ("cluster", "async", "redis", 3, False),
+    ]
+    for kind in (kinds.VALKEY_9_1, kinds.REDIS_6_2):
+        for topology, colour, family, resp, decode in makes:
+            acl = documented_acl(topology)
+            yield Profile(kind, topology, colour, family, resp, decode, acl)
+
+
+PROFILES = [*_all_profiles(), *_acl_profiles()]
 # Each server once, a cluster once and a Sentinel once in either colour: what `hatch run test` runs.
 QUICK = {
     "valkey-9.1-single-sync-redis-resp2-bytes",
     "valkey-9.1-single-async-redis-resp3-str",
+    "valkey-9.1-single-acl-async-valkey-resp3-str",
     "valkey-8.1-single-async-valkey-resp2-bytes",
-    "redis-6.2-single-sync-redis-resp2-bytes",
+    "redis-6.2-single-acl-sync-redis-resp2-bytes",
     "redis-7.0-single-async-redis-resp2-str",
     "redis-8.2-single-sync-valkey-resp3-str",
     "valkey-9.1-cluster-sync-redis-resp3-bytes",
@@ -263,6 +290,7 @@ class Backend(Site):
     def __init__(self, profile: Profile, stack: ExitStack) -> None:
         super().__init__("")
         kind, acl = profile.kind, profile.acl
+        self.acl = acl
         if profile.topology == "cluster":
             group = stack.enter_context(cluster(kind))
             self.url, self.topology = group.url, "cluster"
@@ -415,10 +443,17 @@ class Rig:
         """A key of the application's beside a resource, which every ACL and cluster allows."""
         return f"fencekit:app:{{{resource}}}:status"
 
-    async def read(self, key: str) -> str | None:
-        """What is stored under a key, as the application's client reads it."""
-        value = await got(self.client.get(key))
-        return value.decode() if isinstance(value, bytes) else value
+    def ask(self, command: str, key: str, *words: str) -> Any:
+        """What a server answers, whatever the client's user may do."""
+        for server in self.backend.data_servers():
+            try:
+                reply = server.call(command, key, *words)
+            except ReplyError as error:
+                if not str(error).startswith("MOVED"):
+                    raise
+            else:
+                return reply.decode() if isinstance(reply, bytes) else reply
+        raise AssertionError(f"no node has {key}")
 
     def start(self, body: Coroutine[Any, Any, Any]) -> Running:
         """Run a body beside the test."""

@@ -76,4 +76,4 @@ async def test_the_quick_example(rig: Rig) -> None:
         else:
             result = analyze(rig.client, key, resource)
         assert result == {"rows": 42}
-    assert await rig.read(f"{resource}:status") == "running"
+    assert rig.ask("GET", f"{resource}:status") == "running"

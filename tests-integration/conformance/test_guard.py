@@ -40,7 +40,7 @@ async def test_done_once_and_answered_ever_after(rig: Rig) -> None:
     with pytest.raises(IdempotencyPayloadMismatch):
         await got(guard.begin("charge:1", ttl=LONG, payload={"amount": 1}))
     assert await got(guard.get_result("charge:1")) == JSON
-    assert await rig.read(key) is None
+    assert rig.ask("GET", key) is None
 
 
 async def test_a_claim_writes_through_the_gate(rig: Rig) -> None:
@@ -58,7 +58,7 @@ async def test_a_claim_writes_through_the_gate(rig: Rig) -> None:
         await got(stale.complete("late"))
     await got(gate.set_if_fresh(fresh.fence, key, "second"))
     await got(fresh.complete("done"))
-    assert await rig.read(key) == "second"
+    assert rig.ask("GET", key) == "second"
 
 
 async def test_a_lapsed_attempt_completes_while_nobody_has_taken_over(rig: Rig) -> None:
