@@ -143,11 +143,7 @@ def test_no_record_is_lost_and_none_is_made(record: Record, end: str) -> None:
     assert record.fields == {}, "it fails closed: nobody knows who ran since"
 
 
-@holds_by(
-    "claim_renew",
-    "math.max(tonumber(redis.call('HGET', idem, 'lease_until')), now + lease_ms)",
-    "now + lease_ms",
-)
+@holds_by("claim_renew", "math.max(until_now, now + lease_ms)", "now + lease_ms")
 def test_renew_only_extends(record: Record) -> None:
     record.begin("a", lease=60_000)
     before = record.fields["lease_until"]

@@ -17,7 +17,6 @@ from fencekit.protocol.token import FenceToken
 from harness.flows import Play
 
 NAMES = names("fencekit", "job")
-CHANNEL = "fencekit:{job}:idem"
 MEMO = Memo("json", b"7")
 
 
