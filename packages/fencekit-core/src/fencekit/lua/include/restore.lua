@@ -6,8 +6,13 @@
 -- anew since, by something that knew less.
 local function restore_fence(key, token, open, retention_ms)
   local last, _, lapsed, floor = read_fence(key)
-  redis.call('HSET', key,
-    'last', digits(math.max(last or 0, token)), 'open', open, 'lapsed', lapsed,
-    'floor', digits(last and last >= token and math.min(floor, token - 1) or token - 1))
+  if last == token and floor < token then
+    -- As it nearly always is: the record's newest token, and everything else in it stands.
+    redis.call('HSET', key, 'open', open)
+  else
+    redis.call('HSET', key,
+      'last', digits(math.max(last or 0, token)), 'open', open, 'lapsed', lapsed,
+      'floor', digits(last and last >= token and math.min(floor, token - 1) or token - 1))
+  end
   redis.call('PEXPIRE', key, math.max(retention_ms, redis.call('PTTL', key)))
 end
