@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import threading
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 __all__ = ["current_owner_id", "current_task_owner_id"]
@@ -31,7 +32,12 @@ _process = _name_process()
 
 def current_owner_id() -> str:
     """The owner id of the running thread or greenlet."""
-    return f"{_process}-{threading.get_ident():x}"
+    return _name_thread(threading.get_ident())
+
+
+@lru_cache(maxsize=1024)
+def _name_thread(ident: int) -> str:
+    return f"{_process}-{ident:x}"
 
 
 def current_task_owner_id() -> str:
@@ -45,12 +51,13 @@ def current_task_owner_id() -> str:
     number = _tasks.get(task)
     if number is None:
         number = _tasks[task] = next(_numbers)
-    return f"{_process}-{threading.get_ident():x}-{number}"
+    return f"{current_owner_id()}-{number}"
 
 
 def _after_fork() -> None:
     global _process  # noqa: PLW0603 - a child is another process, with another name
     _process = _name_process()
+    _name_thread.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -35,7 +35,6 @@ from fencekit.protocol.operation import (
     Reply,
     Unlisten,
     perform,
-    trace,
 )
 from fencekit.protocol.script import Script
 from fencekit.protocol.token import FenceToken
@@ -198,7 +197,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
     try:
         deadline = 0.0 if wait is None else (yield Now()) + wait
         loose = True
-        answer = yield from trace(operation)
+        answer: Answer = yield operation
         resent = answer.sends > 1
         outcome = _read(claimant, answer, resent=resent)
         if isinstance(outcome, Refusal) and wait is not None:
@@ -206,7 +205,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
             yield Listen(channel)
             while True:
                 loose = True
-                answer = yield from trace(operation)
+                answer = yield operation
                 resent = resent or answer.sends > 1
                 outcome = _read(claimant, answer, resent=resent)
                 if isinstance(outcome, Grant):
@@ -311,7 +310,7 @@ def renew(grant: Grant, ttl_ms: int) -> Flow[bool]:
         OutcomeUnknown: no answer; the lease is as it was or longer.
     """
     operation = renew_operation(grant.claimant, grant.token, ttl_ms)
-    answer = yield from trace(operation)
+    answer: Answer = yield operation
     left = operation.parse(answer.reply)
     if left is None:
         return False
@@ -328,23 +327,21 @@ def release(grant: Grant) -> Flow[Verdict]:
         OutcomeUnknown: no answer; repeat the release to learn the verdict.
     """
     claimant, names = grant.claimant, grant.claimant.names
-    return (
-        yield from perform(
-            Operation(
-                RELEASE,
-                (names.lock, names.fence, names.gone),
-                (
-                    claimant.owner_id,
-                    claimant.attempt,
-                    grant.token.real,
-                    claimant.retention_ms,
-                    1 if grant.resent else 0,
-                    names.wake,
-                ),
-                _verdict,
-            )
-        )
+    operation = Operation(
+        RELEASE,
+        (names.lock, names.fence, names.gone),
+        (
+            claimant.owner_id,
+            claimant.attempt,
+            grant.token.real,
+            claimant.retention_ms,
+            1 if grant.resent else 0,
+            names.wake,
+        ),
+        _verdict,
     )
+    answer: Answer = yield operation
+    return operation.parse(answer.reply)
 
 
 def inspect(names: Names) -> Flow[LockInfo | None]:
