@@ -159,11 +159,28 @@ class AsyncWakeHub(asyncio.Protocol):
         confirming = self._confirming.get(channel)
         if confirming is None:
             confirming = self._confirming[channel] = self._loop.create_future()
-        await asyncio.wait([confirming], timeout=TIMEOUT)
+            # One timer for all: thousands that each gave up by themselves would each search the
+            # list of the others.
+            self._loop.call_later(TIMEOUT, self._give_up, channel, confirming)
+        await asyncio.wait([confirming])
+
+    def _give_up(self, channel: str, confirming: asyncio.Future[None]) -> None:
+        """Nobody waits any longer for a channel to be confirmed."""
+        if self._confirming.get(channel) is confirming:
+            del self._confirming[channel]
+        if not confirming.done():
+            confirming.set_result(None)
 
     def _connect_soon(self) -> None:
         if self._connecting is None and not self._closed and not self._loop.is_closed():
             self._connecting = self._loop.create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        """Try again where the task was cancelled before it ran its first line."""
+        if task is self._connecting:
+            self._connecting = None
+            self._reconnect_later()
 
     async def _connect(self) -> None:
         client = self._state.client

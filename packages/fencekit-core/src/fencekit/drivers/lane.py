@@ -106,6 +106,7 @@ class Lane(asyncio.Protocol):
         self._retired = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
         self._decoder = new_decoder()
         self._replies: list[Reply] = []
         self._error: BaseException | None = None
@@ -120,7 +121,7 @@ class Lane(asyncio.Protocol):
         self._queue.append(parcel)
         if self._transport is None:
             if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect())
+                self._connect_soon()
         elif not self._outstanding:
             self._flush()
         elif not self._flushing:
@@ -144,6 +145,16 @@ class Lane(asyncio.Protocol):
         if self._connecting is not None:
             self._connecting.cancel()
         return self._connecting
+
+    def _connect_soon(self) -> None:
+        self._connecting = self._loop.create_task(self._connect())
+        self._connecting.add_done_callback(self._connected)
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        """Let nobody wait for a task that was cancelled before it ran its first line."""
+        if task is self._connecting:
+            self._connecting = None
+            self._fail_queue(WireLost("cancelled", sent=False))
 
     async def _connect(self) -> None:
         try:
@@ -199,14 +210,19 @@ class Lane(asyncio.Protocol):
             self._timer = self._loop.call_at(due, self._check, due)
 
     def _check(self, planned: float) -> None:
-        """Give up a connection whose oldest parcel has not been answered in time."""
+        """Give up a connection whose oldest parcel has not been answered in time.
+
+        Replies come in order, so while others come it is being served: thousands of parcels that
+        were sent in one turn wait for each other, not for a server that hangs.
+        """
         self._timer = None
         if not self._outstanding or self._transport is None:
             return
         now = self._loop.time()
         oldest = self._outstanding[0]
-        if oldest.due > now or now - planned > _BLOCKED:
-            at = max(oldest.due, now + _BLOCKED)
+        due = max(oldest.due, self._heard_at + self._timeout + oldest.load.patience)
+        if due > now or now - planned > _BLOCKED:
+            at = max(due, now + _BLOCKED)
             self._timer = self._loop.call_at(at, self._check, at)
             return
         self._error = TimeoutError("no answer in time")
@@ -215,6 +231,7 @@ class Lane(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Settle what has been answered."""
         decoder, outstanding = self._decoder, self._outstanding
+        self._heard_at = self._loop.time()
         try:
             decoder.feed(data)
             reply = decoder.gets()
@@ -247,4 +264,4 @@ class Lane(asyncio.Protocol):
         for parcel in outstanding:
             parcel.lost(lost)
         if self._queue and self._connecting is None and not self._loop.is_closed():
-            self._connecting = self._loop.create_task(self._connect())
+            self._connect_soon()

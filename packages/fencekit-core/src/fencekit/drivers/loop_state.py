@@ -180,7 +180,15 @@ class LoopState:
                     parcel.lost(lost)
                     return
                 if question is not None:
-                    self._spawn(self._route(parcel, purpose))
+                    task = self._spawn(self._route(parcel, purpose))
+                    # Cancelled (all tasks are, when a loop ends), it has left the parcel behind.
+                    task.add_done_callback(
+                        lambda done: (
+                            parcel.lost(WireLost("cancelled", sent=False))
+                            if done.cancelled()
+                            else None
+                        )
+                    )
                     return
             address = self._slots.route(load)
         if load.operation.replication is not None:
@@ -371,10 +379,11 @@ class LoopState:
                 break
         return best
 
-    def _spawn(self, work: Any) -> None:
-        task = self.loop.create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self.loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _close_with_loop(self) -> AsyncGenerator[None, None]:
         try:
