@@ -46,6 +46,7 @@ from fencekit import (
     LockNotAcquired,
     LockNotOwned,
     OutcomeUnknown,
+    OwnershipLost,
     RedisLock,
     ReplicationError,
     StoreError,
@@ -300,6 +301,13 @@ def errors(call: Callable[[], None]) -> None:
     except CanonicalizeError as error:
         assert_type((error.path, error.reason), tuple[str, str])
     except FenceKitError as error:
+        assert_type(error.args, tuple[Any, ...])
+
+
+def replaced(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except OwnershipLost as error:
         assert_type(error.args, tuple[Any, ...])
 
 
