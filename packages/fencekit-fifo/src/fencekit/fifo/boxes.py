@@ -46,7 +46,7 @@ class AsyncBox(Box):
                 self._bell = None
                 if timer is not None:
                     timer.cancel()
-        return self.mail.popleft() if self.mail else None
+        return self.mail.pop(0) if self.mail else None
 
 
 class SyncBox(Box):
@@ -79,4 +79,4 @@ class SyncBox(Box):
             if left <= 0:
                 return None
             self._bell.acquire(timeout=min(left, LONGEST_SLEEP))
-        return self.mail.popleft()
+        return self.mail.pop(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -61,7 +60,7 @@ class Box:
     def __init__(self, desk: Desk, ticket: Ticket) -> None:
         self.desk = desk
         self.ticket = ticket
-        self.mail: deque[Offer | str] = deque()
+        self.mail: list[Offer | str] = []
         self.offered = 0
 
     @property

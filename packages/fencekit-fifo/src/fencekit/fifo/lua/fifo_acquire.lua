@@ -19,7 +19,7 @@
 --                                                        set anew; how many were queued before it
 --          {0, pttl, holder, now, own, before, revived}  not granted; who holds the lock now. before: -1
 --                                                        where it has no place; revived: 1 if the
---                                                        process counted as dead
+--                                                        process was no member: places may be gone
 --          {2}                                           this attempt was withdrawn
 --
 -- @include "fence"

@@ -12,8 +12,9 @@
 --
 -- Safe to re-send: yes, a second copy is a second beat
 --
--- Returns  {recheck, pttl, holder, now, own}  who holds the lock now. recheck: 1 if the process counted
---                                             as dead, or its oldest waiter has neither place nor lock
+-- Returns  {recheck, pttl, holder, now, own}  who holds the lock now. recheck: 1 if the process was no
+--                                             member, so that places may be gone, or its oldest waiter
+--                                             has neither place nor lock
 --
 -- @include "fence"
 -- @include "restore"

@@ -3,7 +3,9 @@
 --
 -- queue    stream  one entry per waiter: w (owner:attempt), c (wake channel of its process)
 -- tickets  hash    attempt -> entry id, ' ', how many were queued before it
--- members  zset    wake channel -> server milliseconds until which its process counts as alive
+-- members  zset    wake channel -> server milliseconds until which its process counts as alive. A
+--                  process that lost a place because it was dead is no member any more, and so
+--                  learns of it with its next word; one that was only late has lost nothing
 --
 -- turn     what every command that may advance the queue says of its process, one text with spaces:
 --          channel offer_ms lease_ms alive_ms solo wake name
@@ -33,20 +35,19 @@ local function server_now()
   return tonumber(now[1]) * 1000000 + tonumber(now[2])
 end
 
--- Note that a process is alive; returns whether it counted as dead until now.
+-- Note that a process is alive; returns whether it was no member, so that places may be gone.
 local function greet(queue, tickets, members, channel, alive_ms, now_us)
   local now_ms = math.floor(now_us / 1000)
-  local deadline = tonumber(redis.call('ZSCORE', members, channel) or 0)
   local left, whole = redis.call('PTTL', members), alive_ms * LIVE_WINDOWS
   -- Before anything that maxmemory may forbid: a process must not die of a full server.
   redis.call('PEXPIRE', members, math.max(left, whole))
-  redis.call('ZADD', members, digits(now_ms + alive_ms), channel)
+  local added = redis.call('ZADD', members, digits(now_ms + alive_ms), channel)
   if left < whole - alive_ms then
     for _, key in ipairs({queue, tickets, members}) do
       redis.call('PEXPIRE', key, whole)
     end
   end
-  return deadline < now_ms
+  return added == 1
 end
 
 -- Returns the entry's id and how many were before it, or nil where the attempt is not queued.
@@ -122,6 +123,7 @@ local function advance(lock, fence, queue, tickets, members, turn, retention_ms,
         redis.call('XDEL', queue, id)
         if mine then
           redis.call('HDEL', tickets, attempt)
+          redis.call('ZREM', members, channel)
         end
       elseif channel == turn.channel then
         local number = grant_lock(lock, fence, owner, attempt, turn.lease_ms, retention_ms)
