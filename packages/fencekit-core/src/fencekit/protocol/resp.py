@@ -70,10 +70,6 @@ def pack(*parts: Arg) -> bytes:
     return b"".join(out)
 
 
-# How a part of the usual sizes begins: formatting one costs more than all else that is done to it.
-_SIZES = tuple(b"$%d\r\n" % size for size in range(256))
-
-
 def pack_script(operation: Operation[Any], *, whole: bool = False) -> bytes:
     """Pack a script call, EVALSHA or EVAL with the whole source, or a plain command."""
     keys, args = operation.keys, operation.args
@@ -85,8 +81,7 @@ def pack_script(operation: Operation[Any], *, whole: bool = False) -> bytes:
             data = part.encode()  # not str(part): an enum that is a str would go out by its name
         else:
             data = part if isinstance(part, bytes) else str(part).encode()
-        size = len(data)
-        out += (_SIZES[size] if size < len(_SIZES) else b"$%d\r\n" % size, data, b"\r\n")
+        out.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(out)
 
 
