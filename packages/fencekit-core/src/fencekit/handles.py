@@ -102,6 +102,8 @@ class AsyncLostEvent(asyncio.Event):
 class BaseHandle:
     """What both colours of handle know of their lease; renewed by the keeper."""
 
+    home: object = None  # see `LockBase.home`
+
     def __init__(
         self,
         grant: Grant,
@@ -233,6 +235,7 @@ class LockHandle(BaseHandle):
         report_lost: Callable[[BaseHandle], None] | None,
     ) -> None:
         super().__init__(grant, on_lost, report_lost)
+        self.home = lock.home
         self._lock = lock
         self._lost: LostEvent | None = None
 
@@ -275,6 +278,7 @@ class AsyncLockHandle(BaseHandle):
         report_lost: Callable[[BaseHandle], None] | None,
     ) -> None:
         super().__init__(grant, on_lost, report_lost)
+        self.home = lock.home
         self._lock = lock
         self._lost: AsyncLostEvent | None = None
         self._callbacks: set[asyncio.Future[object]] = set()

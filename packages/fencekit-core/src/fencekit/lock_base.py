@@ -32,6 +32,9 @@ H = TypeVar("H", bound=BaseHandle)
 class LockBase(Generic[H]):
     """What both colours of lock check, ask for, and make of the answers."""
 
+    home: object
+    """The driver: two locks on one client may give back each other's handles."""
+
     def __init__(
         self,
         *,
@@ -159,6 +162,10 @@ class LockBase(Generic[H]):
         if not isinstance(handle, kind):
             msg = f"expected a {kind.__name__}, not {type(handle).__name__}"
             raise TypeError(msg)
+        if handle.home is not self.home:
+            # The verdict of a server that has never heard of the lock would be LOST.
+            msg = f"the handle of {handle.resource!r} was made through another client"
+            raise ValueError(msg)
 
     def _advance(self, resource: str, at_least: int) -> Flow[int]:
         return protocol.advance(

@@ -74,7 +74,7 @@ class DistributedLock(LockBase[LockHandle]):
             replica_timeout=replica_timeout,
             hooks=hooks,
         )
-        self._driver = SyncDriver.of(redis)
+        self._driver = self.home = SyncDriver.of(redis)
         self._redis = redis  # the driver lives as long as its client does
 
     def acquire(
@@ -180,6 +180,7 @@ class DistributedLock(LockBase[LockHandle]):
             HandleForked: the handle is the parent process's.
             StoreUnavailable, StoreRefused, OutcomeUnknown: no verdict; call this again.
             TypeError: not a handle.
+            ValueError: a handle that was made through another client.
         """
         self._check_handle(handle, LockHandle)
         grant = handle.grant_for(self)
@@ -311,7 +312,7 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
             replica_timeout=replica_timeout,
             hooks=hooks,
         )
-        self._driver = AsyncDriver.of(redis)
+        self._driver = self.home = AsyncDriver.of(redis)
         self._redis = redis  # the driver lives as long as its client does
 
     async def acquire(
@@ -403,6 +404,7 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
             HandleForked: the handle is the parent process's.
             StoreUnavailable, StoreRefused, OutcomeUnknown: no verdict; call this again.
             TypeError: not a handle.
+            ValueError: a handle that was made through another client.
         """
         self._check_handle(handle, AsyncLockHandle)
         grant = handle.grant_for(self)
