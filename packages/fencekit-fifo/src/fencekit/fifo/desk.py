@@ -116,28 +116,34 @@ class Room:
         self.boxes: dict[str, Box] = {}
         self.line: dict[str, Box] = {}
         self.clock = ServerClock()
+        self._asked: Box | None = None
         self.beat = Beat(self, desk.clock() + terms.beat_ms / 1000)
         desk.keeper.care(self.beat)
 
     def beat_operation(self) -> Operation[Reply]:
         """The beat as it is now."""
         with self.desk.lock:
-            oldest: Claimant | None = None
-            for box in self.line.values():
-                oldest = box.ticket.claimant
-                break
+            self._asked = next(iter(self.line.values()), None)
+            oldest = None if self._asked is None else self._asked.ticket.claimant
             return protocol.beat_operation(self.terms, self.desk.channel, oldest)
 
     def beaten(self, answer: Answer) -> float:
         """Take in the reply to a beat; returns the seconds until the next."""
         holder = Holder.read(*answer.reply[1:5])
-        if answer.reply[0] == 1:
+        asked, self._asked = self._asked, None
+        if answer.reply[0] == protocol.REVIVED or (
+            answer.reply[0] == protocol.MISSING and asked is not None and self._waits(asked)
+        ):
             self.recheck()
         self.desk.heard(self.terms, answer, holder)
         if holder.owner_id:
             # Just after the holder's lease, if nobody renews it.
             return min(self.pause, holder.ttl_ms / 1000 + _SLACK)
         return self.pause
+
+    def _waits(self, box: Box) -> bool:
+        """Whether a waiter has had no offer since it was asked about: one that has may be gone."""
+        return box.attempt in self.line and not box.offered
 
     @property
     def pause(self) -> float:
@@ -239,6 +245,7 @@ class Desk:
             if revived:
                 room.recheck()
             room.line[box.attempt] = box
+            box.offered = 0
             self.heard(box.ticket.terms, answer, holder)
 
     def entered(self, attempt: str) -> None:

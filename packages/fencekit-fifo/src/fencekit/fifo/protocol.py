@@ -75,6 +75,9 @@ STATS: Final = Script.load("fencekit.fifo", "fifo_stats")
 
 # What a waiter is told when its place may be gone: ask again, and keep it if it is there.
 RECHECK: Final = "recheck"
+# What a beat is told: the process lost its standing, or its oldest waiter its place.
+REVIVED: Final = 2
+MISSING: Final = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@
 --
 -- Safe to re-send: yes, a second copy is a second beat
 --
--- Returns  {recheck, pttl, holder, now, own}  who holds the lock now. recheck: 1 if the process was no
---                                             member, so that places may be gone, or its oldest waiter
---                                             has neither place nor lock
+-- Returns  {recheck, pttl, holder, now, own}  who holds the lock now. recheck: 2 if the process was no
+--                                             member, so that places may be gone; 1 if its oldest waiter
+--                                             has neither place nor lock; else 0
 --
 -- @include "fence"
 -- @include "restore"
@@ -29,4 +29,4 @@ local pttl, holder, now, own =
   advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
 local missing = owner ~= '' and string.sub(holder, 1, #waiter + 1) ~= waiter .. ':'
   and not place_of(queue, tickets, waiter, attempt)
-return {(revived or missing) and 1 or 0, pttl, holder, now, own}
+return {revived and 2 or missing and 1 or 0, pttl, holder, now, own}
