@@ -308,6 +308,8 @@ async def test_bad_input_is_refused_before_a_byte_is_sent(
         await lock.release(lease)
     with pytest.raises(TypeError):
         await lock.release("lease")
+    with pytest.raises(ValueError, match="client"):
+        await twin.lock("other", client=twin.client()).release(lease)
     await other.release(lease)
 
 

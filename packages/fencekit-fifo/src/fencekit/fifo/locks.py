@@ -79,7 +79,7 @@ class FifoLock(FifoBase[Lease]):
             TypeError: a sync client, or no client; a name or number of another type.
             ValueError: a name, prefix or number that makes no sense.
         """
-        self._driver = AsyncDriver.of(redis)
+        self._driver = self.home = AsyncDriver.of(redis)
         super().__init__(
             name,
             lease_ms=lease_ms,
@@ -119,6 +119,7 @@ class FifoLock(FifoBase[Lease]):
         outcome = await self._driver.run(protocol.acquire(ticket, box, seconds))
         grant = self._settle_acquire(ticket, outcome, started, seconds)
         lease = Lease(ticket, grant, desk, self._report_lost if self._hooks else None)
+        lease.home = self.home
         lease.kept = state.keeper.keep(lease, lease.schedule(self._max_hold))
         return lease
 
@@ -224,7 +225,7 @@ class SyncFifoLock(FifoBase[SyncLease]):
             TypeError: an async client, or no client; a name or number of another type.
             ValueError: a name, prefix or number that makes no sense.
         """
-        self._driver = SyncDriver.of(redis)
+        self._driver = self.home = SyncDriver.of(redis)
         super().__init__(
             name,
             lease_ms=lease_ms,
@@ -257,6 +258,7 @@ class SyncFifoLock(FifoBase[SyncLease]):
         outcome = self._driver.run(protocol.acquire(ticket, SyncBox(desk, ticket), seconds))
         grant = self._settle_acquire(ticket, outcome, started, seconds)
         lease = SyncLease(ticket, grant, desk, self._report_lost if self._hooks else None)
+        lease.home = self.home
         lease.kept = self._driver.keeper.keep(lease, lease.schedule(self._max_hold))
         return lease
 
