@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
     from harness.clients import Colour
 
-__all__ = ["COLOURS", "Locks"]
+__all__ = ["COLOURS", "Locks", "NotYet"]
 
 COLOURS: tuple[Colour, Colour] = ("sync", "async")
 
+# What a future raises that has no result yet; a TimeoutError from Python 3.11 on.
+NotYet = concurrent.futures.TimeoutError
 # Nothing that a test waits for takes longer.
 _PATIENCE = 30.0
 

@@ -21,11 +21,13 @@ import pytest
 
 from fencekit import AsyncDistributedLock, LockNotAcquired, LockNotOwned
 from fencekit.drivers import aio_wake, wake
+from fencekit.drivers.delivery import WireLost
 from fencekit.drivers.switchboard import Switchboard
-from fencekit.drivers.wake import Waiter, WakeHub
+from fencekit.drivers.wake import Nudge, Waiter, WakeHub
+from fencekit.drivers.wire import Wire
 from fencekit.keys import names
 from harness import clients
-from harness.colours import Locks
+from harness.colours import Locks, NotYet
 from harness.faults import DropCommand, HoldBack, named
 from harness.proxy import Proxy
 from harness.servers import Server
@@ -88,7 +90,7 @@ def test_a_hub_that_reconnects_bites(
     monkeypatch.setattr(Switchboard, "wake_all", lambda _: None)
     free_silently(server)
     proxy.cut()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(NotYet):
         waiting[0].result(1)
     server.call("PUBLISH", WAKE, "free")
     locks.release(waiting[0].result(5))
@@ -265,7 +267,7 @@ def test_an_interrupted_join_bites(server: Server) -> None:
         waiting = locks.start("acquire", "job", ttl=LONG, wait=SECOND)
         time.sleep(0.2)
         locks.release(handle)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(NotYet):
             waiting.result(0.5)
         with pytest.raises(LockNotAcquired):
             waiting.result(5)
@@ -295,6 +297,40 @@ def test_a_hub_without_a_thread_says_so_and_tries_again(
 
 def no_thread(_: threading.Thread) -> None:
     raise RuntimeError("no thread")
+
+
+@pytest.mark.parametrize("rule", ["kept", "removed"])
+def test_a_connection_that_is_closed_just_as_its_reader_goes_to_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    with Locks("sync", server.url) as locks:
+        handle = locks.acquire("job", ttl=LONG)
+        hub, read = locks.driver.hub, Nudge.wait
+        tries: list[BaseException | None] = []
+
+        def late(self: Nudge, wire: Wire, seconds: float) -> None:
+            if not tries:
+                with hub._lock:
+                    hub._lost = WireLost("cut", sent=True)
+                    hub._relieved.notify()
+                eventually(lambda: hub._wire is not wire)
+            try:
+                read(self, wire, seconds)
+            except ValueError as error:
+                tries.append(error)
+                if rule == "kept":
+                    raise
+                raise AssertionError("what the waiter would have met") from error
+
+        monkeypatch.setattr(Nudge, "wait", late)
+        waiting = locks.start("acquire", "job", ttl=LONG, wait=LONG)
+        eventually(lambda: tries)
+        locks.release(handle)
+        if rule == "kept":
+            locks.release(waiting.result(5))
+        else:
+            with pytest.raises(AssertionError, match="would have met"):
+                waiting.result(5)
 
 
 @pytest.fixture

@@ -214,7 +214,9 @@ class WakeHub:
         self._reader, waiter.nudge = waiter, self._nudge
         self._lock.release()
         try:
-            self._nudge.wait(wire, seconds)
+            # The hub's thread may have closed it since we let go of the lock.
+            with suppress(ValueError, OSError):
+                self._nudge.wait(wire, seconds)
         finally:
             self._lock.acquire()
             waiter.nudge = None
