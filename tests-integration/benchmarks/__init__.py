@@ -10,6 +10,7 @@ script through the user's own client, which is the least that any lock built on 
     stand         the server, and the pinning of server and client to one core
     report        the table
     core          fencekit-core: one module for each group of scenarios
+    cache         fencekit-cache: the same
 
 A group is a package of this name with `SCENARIOS`; add it to `GROUPS` in `__main__`.
 """

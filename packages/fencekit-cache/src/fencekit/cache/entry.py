@@ -30,8 +30,7 @@ DIGEST_BYTES: Final = 8
 SEEN_BYTES: Final = HEADER_BYTES + DIGEST_BYTES
 
 _VALUE, _NEGATIVE, _TAGGED = 0xA1, 0xA2, 0x08
-_HEAD_BYTES = 1 + FINGERPRINT_BYTES
-_TIMES = struct.Struct(">HIf")
+_HEADER = struct.Struct(">B6sHIf")
 _COST = struct.Struct(">f")
 
 
@@ -71,15 +70,19 @@ def digest(nonces: Sequence[bytes]) -> bytes:
 
 def parse(raw: bytes | None, fingerprint: bytes, tags: bytes) -> Entry | None:
     """Take an entry apart; None where it is no entry of this schema under these tags."""
-    if raw is None or len(raw) < HEADER_BYTES or raw[1:_HEAD_BYTES] != fingerprint:
+    if raw is None or len(raw) < HEADER_BYTES:
         return None
-    kind = raw[0] ^ _TAGGED if tags else raw[0]
-    if kind not in {_VALUE, _NEGATIVE}:
+    kind, written, high, low, cost = _HEADER.unpack_from(raw)
+    if written != fingerprint:
         return None
     start = HEADER_BYTES
     if tags:
+        kind ^= _TAGGED
         start = SEEN_BYTES
         if raw[HEADER_BYTES:start] != tags:
             return None
-    high, low, cost = _TIMES.unpack_from(raw, _HEAD_BYTES)
-    return Entry(kind == _NEGATIVE, high << 32 | low, cost, raw[start:])
+    if kind == _VALUE:
+        return Entry(False, high << 32 | low, cost, raw[start:])  # noqa: FBT003 - not a value
+    if kind == _NEGATIVE:
+        return Entry(True, 0, 0.0, b"")  # noqa: FBT003 - a negative entry
+    return None

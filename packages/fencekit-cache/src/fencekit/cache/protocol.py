@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from random import random, uniform
 from typing import Any, Final, NamedTuple
@@ -84,9 +85,11 @@ class Policy:
     jitter: float
     beta: float
 
-    def subject(self, key: str, tags: Iterable[str] = ()) -> Subject:
+    def subject(self, key: str, tags: Sequence[str] = ()) -> Subject:
         """What the scripts call an entry."""
         entry = cache_entry(self.prefix, self.domain, key)
+        if not tags:
+            return Subject(key, entry, ())
         return Subject(key, entry, tuple(cache_tag(self.prefix, self.domain, tag) for tag in tags))
 
     def times(self, *, negative: bool) -> tuple[int, int]:
@@ -96,6 +99,11 @@ class Policy:
         if negative or not (self.grace_ms or self.beta):
             return 0, fresh
         return fresh, fresh + round(self.grace_ms)
+
+    @cached_property
+    def plain(self) -> bytes:
+        """What a value without tags begins with that is not to be refreshed before it ends."""
+        return head(self.fingerprint, negative=False, tagged=False) + bytes(6)
 
     @property
     def tag_ms(self) -> int:
@@ -179,11 +187,11 @@ def look(subject: Subject, policy: Policy, clock: Clock) -> Flow[Found]:
     get = Operation(GET, (subject.entry,), (), _as_is, hasty=True)
     if not subject.tags:
         answer: Answer = yield get
-        return (yield from _judge(subject, policy, clock, answer.reply, tags=b"", as_of=as_of))
+        return (yield from judge(subject, policy, clock, answer.reply, tags=b"", as_of=as_of))
     mget = Operation(MGET, subject.tags, (), _as_is, hasty=True)
     raw, nonces = yield from together([get, mget])
     tags = _digest_of(nonces)
-    return (yield from _judge(subject, policy, clock, raw, tags=tags, as_of=as_of))
+    return (yield from judge(subject, policy, clock, raw, tags=tags, as_of=as_of))
 
 
 def look_many(
@@ -195,34 +203,41 @@ def look_many(
         StoreUnavailable, StoreRefused, OutcomeUnknown: one could not be read.
     """
     as_of = moment()
-    raws: list[bytes | None] = []
-    tag_keys = list(dict.fromkeys(tag for subject in subjects for tag in subject.tags))
-    entries = [subject.entry for subject in subjects]
+    tags = list(dict.fromkeys(tag for subject in subjects for tag in subject.tags))
+    raws, nonces = yield from read_many(
+        [subject.entry for subject in subjects], tags, is_cluster=is_cluster
+    )
+    known = dict(zip(tags, nonces, strict=True))
+    found: list[Found] = []
+    for subject, raw in zip(subjects, raws, strict=True):
+        expected = _digest_of([known[tag] for tag in subject.tags])
+        found.append((yield from judge(subject, policy, clock, raw, tags=expected, as_of=as_of)))
+    return found
+
+
+def read_many(
+    entries: Sequence[str], tags: Sequence[str], *, is_cluster: bool
+) -> Flow[tuple[list[bytes | None], list[bytes | None]]]:
+    """Read what is stored under entries and tags, in one pipeline for each node.
+
+    Raises:
+        StoreUnavailable, StoreRefused, OutcomeUnknown: one could not be read.
+    """
     reads: list[Operation[Any]] = []
     if is_cluster:
         reads += [Operation(GET, (entry,), (), _as_is, hasty=True) for entry in entries]
     else:
-        for keys in _chunks(entries):
-            reads.append(Operation(MGET, keys, (), _as_is, hasty=True))
-    count_of_reads = len(reads)
-    for keys in _chunks(tag_keys):
-        reads.append(Operation(MGET, keys, (), _as_is, hasty=True))
+        reads += [Operation(MGET, keys, (), _as_is, hasty=True) for keys in _chunks(entries)]
+    first_of_tags = len(reads)
+    reads += [Operation(MGET, keys, (), _as_is, hasty=True) for keys in _chunks(tags)]
     replies = yield from together(reads)
-    for reply in replies[:count_of_reads]:
-        if is_cluster:
-            raws.append(reply)
-        else:
-            raws.extend(reply)
-    nonces: list[bytes | None] = [nonce for reply in replies[count_of_reads:] for nonce in reply]
-    known = dict(zip(tag_keys, nonces, strict=True))
-    found: list[Found] = []
-    for subject, raw in zip(subjects, raws, strict=True):
-        tags = _digest_of([known[tag] for tag in subject.tags]) if subject.tags else b""
-        found.append((yield from _judge(subject, policy, clock, raw, tags=tags, as_of=as_of)))
-    return found
+    raws = replies[:first_of_tags]
+    if not is_cluster:
+        raws = [raw for reply in raws for raw in reply]
+    return raws, [nonce for reply in replies[first_of_tags:] for nonce in reply]
 
 
-def _judge(
+def judge(
     subject: Subject,
     policy: Policy,
     clock: Clock,
@@ -231,14 +246,19 @@ def _judge(
     tags: bytes | None,
     as_of: int,
 ) -> Flow[Found]:
-    if raw is None:
-        return Found(None, b"", as_of)
+    """Make of an entry's bytes what is known of it; may ask the server's clock."""
     entry = None if tags is None else parse(raw, policy.fingerprint, tags)
-    seen = raw[:SEEN_BYTES]
+    found = Found(entry, b"" if raw is None else raw[:SEEN_BYTES], as_of)
     if entry is None or not entry.soft_ms:
-        return Found(entry, seen, as_of)
+        return found
+    return (yield from _aged(found, subject, policy, clock))
+
+
+def _aged(found: Found, subject: Subject, policy: Policy, clock: Clock) -> Flow[Found]:
     now_ms = yield from clock.now_ms(subject.entry)
-    return Found(entry, seen, as_of, _age(entry, now_ms, policy.beta))
+    if found.entry is None:
+        return found
+    return found._replace(age=_age(found.entry, now_ms, policy.beta))
 
 
 def _age(entry: Entry, now_ms: float, beta: float) -> str:
@@ -417,6 +437,8 @@ def _chunks(keys: Sequence[str]) -> Iterable[tuple[str, ...]]:
 
 def _digest_of(nonces: Sequence[bytes | None]) -> bytes | None:
     """The digest, or None where a tag is missing: nothing is stored under that."""
+    if not nonces:
+        return b""
     present = [nonce for nonce in nonces if nonce is not None]
     return digest(present) if len(present) == len(nonces) else None
 

@@ -1,0 +1,183 @@
+"""A hit, a write and many hits, against the bare client doing the same by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.cache.profile import Profile, profile
+from benchmarks.figures import Figure, Scenario, arace, at_least, exactly, race
+from benchmarks.stand import Stand
+from fencekit.cache import GenericCache, SyncGenericCache
+from fencekit.drivers.aio import AsyncDriver
+from harness import clients
+
+__all__ = ["ENTRIES"]
+
+_MANY = 1_000
+_MONITORED = 50
+
+
+async def _async(stand: Stand) -> dict[str, Any]:  # noqa: C901 - each contender is a small loop
+    async with clients.aopened(stand.server.url) as client:
+
+        class Profiles(GenericCache[Profile]):
+            redis_client = client
+
+        class Tagged(GenericCache[Profile]):
+            name = "tagged"
+            redis_client = client
+
+            def tags(self, key: str) -> list[str]:
+                return [f"team-{key}"]
+
+        cache, tagged, value = Profiles(), Tagged(), profile()
+        await cache.create(1, value)
+        await tagged.create(1, value)
+        await client.set("bare", value.model_dump_json())
+        await cache.set_many({number: profile(number) for number in range(_MANY)})
+
+        async def bare_get(cycles: int) -> None:
+            for _ in range(cycles):
+                raw = await client.get("bare")
+                assert raw is not None
+                Profile.model_validate_json(raw)
+
+        async def bare_set(cycles: int) -> None:
+            for _ in range(cycles):
+                await client.set("bare", value.model_dump_json(), ex=600)
+
+        async def get(cycles: int) -> None:
+            for _ in range(cycles):
+                assert await cache.get(1) is not None
+
+        async def get_or_load(cycles: int) -> None:
+            for _ in range(cycles):
+                assert await cache.get_or_load(1, profile) is not None
+
+        async def get_tagged(cycles: int) -> None:
+            for _ in range(cycles):
+                assert await tagged.get(1) is not None
+
+        async def create(cycles: int) -> None:
+            for _ in range(cycles):
+                await cache.create(1, value)
+
+        async def together(cycles: int) -> None:
+            for _ in range(0, cycles, 50):
+                await asyncio.gather(*(cache.get(1) for _ in range(50)))
+
+        timings = await arace(
+            {
+                "GET": bare_get,
+                "SET": bare_set,
+                "get": get,
+                "get_or_load": get_or_load,
+                "tagged get": get_tagged,
+                "create": create,
+                "get, 50 tasks": together,
+            },
+            rounds=21,
+            cycles=150,
+        )
+
+        async def each(cycles: int) -> None:
+            for _ in range(cycles):
+                for number in range(_MANY):
+                    assert await cache.get(number) is not None
+
+        async def many(cycles: int) -> None:
+            for _ in range(cycles):
+                assert len(await cache.get_many(range(_MANY))) == _MANY
+
+        bulk = await arace({"each": each, "many": many}, rounds=6, cycles=1)
+        with stand.monitoring() as hits:
+            await get(_MONITORED)
+        await AsyncDriver.of(client).aclose()
+        return {"timings": timings, "bulk": bulk, "hits": len(hits)}
+
+
+def _measure_async(stand: Stand) -> Iterator[Figure]:
+    with stand.pinned():
+        measured = asyncio.run(_async(stand))
+    timings, bulk = measured["timings"], measured["bulk"]
+    note = timings.note("get", "GET")
+    yield Figure(
+        "hit, of GET + model_validate_json", timings.speed("get", "GET"), "×", at_least(0.88), note
+    )
+    yield Figure("commands per hit", measured["hits"] / _MONITORED, "", exactly(1))
+    yield Figure(
+        "get_or_load that hits, of the same",
+        timings.speed("get_or_load", "GET"),
+        "×",
+        at_least(0.88),
+    )
+    yield Figure("tagged hit, of the same", timings.speed("tagged get", "GET"), "×")
+    yield Figure(
+        "hits of 50 tasks at once, of the same", timings.speed("get, 50 tasks", "GET"), "×"
+    )
+    note = timings.note("create", "SET")
+    yield Figure(
+        "create, of SET + model_dump_json", timings.speed("create", "SET"), "×", at_least(0.8), note
+    )
+    yield Figure(
+        "get_many of 1,000, of a thousand gets",
+        bulk.speed("many", "each"),
+        "×",
+        at_least(10),
+        bulk.note("many", "each"),
+    )
+
+
+def _measure_sync(stand: Stand) -> Iterator[Figure]:
+    with stand.client() as client, stand.pinned():
+
+        class Profiles(SyncGenericCache[Profile]):
+            redis_client = client
+
+        cache, value = Profiles(), profile()
+        cache.create(1, value)
+        client.set("bare", value.model_dump_json())
+
+        def bare_get(cycles: int) -> None:
+            for _ in range(cycles):
+                raw = client.get("bare")
+                assert raw is not None
+                Profile.model_validate_json(raw)
+
+        def bare_set(cycles: int) -> None:
+            for _ in range(cycles):
+                client.set("bare", value.model_dump_json(), ex=600)
+
+        def get(cycles: int) -> None:
+            for _ in range(cycles):
+                assert cache.get(1) is not None
+
+        def create(cycles: int) -> None:
+            for _ in range(cycles):
+                cache.create(1, value)
+
+        timings = race(
+            {"GET": bare_get, "SET": bare_set, "get": get, "create": create}, rounds=21, cycles=150
+        )
+    yield Figure(
+        "hit, of GET + model_validate_json",
+        timings.speed("get", "GET"),
+        "×",
+        at_least(0.88),
+        timings.note("get", "GET"),
+    )
+    yield Figure(
+        "create, of SET + model_dump_json",
+        timings.speed("create", "SET"),
+        "×",
+        at_least(0.8),
+        timings.note("create", "SET"),
+    )
+
+
+ENTRIES = (
+    Scenario("cache entries", "1 KiB of JSON, asyncio, one core", _measure_async),
+    Scenario("cache entries, sync", "1 KiB of JSON, one core", _measure_sync),
+)
