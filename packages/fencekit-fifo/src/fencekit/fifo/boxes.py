@@ -34,6 +34,10 @@ class AsyncBox(Box):
             # Of the two the process's own is waited for last: the other is confirmed by then.
             await desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken)
             await desk.hub.subscribe(desk.channel, desk.pushed)
+        else:
+            # Whoever was woken just now is to speak first: it may give the lock back, and we are
+            # going to wait anyway.
+            await asyncio.sleep(0)
 
     async def receive(self, seconds: float | None) -> Offer | str | None:
         """Take the oldest message; None when none has come in time."""

@@ -47,9 +47,13 @@ end
 local before, revived = -1, false
 if queues and (held or redis.call('EXISTS', queue) == 1) then
   before = enqueue(queue, tickets, waiter, attempt, turn.channel, turn.alive_ms)
-  revived = greet(queue, tickets, members, turn.channel, turn.alive_ms, now_us)
+  local alive_until = digits(math.floor(now_us / 1000) + turn.alive_ms)
+  revived = redis.call('ZADD', members, alive_until, turn.channel) == 1
+  if revived then
+    redis.call('PEXPIRE', members, turn.alive_ms * LIVE_WINDOWS)
+  end
 end
-local pttl, holder, now, own = advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
+local pttl, holder, now, own = advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, held)
 if string.sub(holder, 1, #stem) == stem then
   return {1, string.sub(holder, #stem + 1), before}
 end

@@ -26,7 +26,7 @@ local owner, attempt, retention_ms, turn = ARGV[1], ARGV[2], tonumber(ARGV[3]), 
 local now_us, waiter = server_now(), owner .. ':' .. attempt
 local revived = greet(queue, tickets, members, turn.channel, turn.alive_ms, now_us)
 local pttl, holder, now, own =
-  advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
+  advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, redis.call('GET', lock))
 local missing = owner ~= '' and string.sub(holder, 1, #waiter + 1) ~= waiter .. ':'
   and not place_of(queue, tickets, waiter, attempt)
 return {revived and 2 or missing and 1 or 0, pttl, holder, now, own}

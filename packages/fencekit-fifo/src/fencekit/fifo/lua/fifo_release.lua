@@ -30,23 +30,28 @@ local lock, fence, gone, queue, tickets, members = KEYS[1], KEYS[2], KEYS[3], KE
 local owner, attempt, token, retention_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local turn, bury = read_turn(ARGV[5]), ARGV[6] == '1'
 
-local verdict, freed, waiter = 1, true, owner .. ':' .. attempt
-if redis.call('GET', lock) == waiter .. ':' .. digits(token) then
+local verdict, waiter, held = 1, owner .. ':' .. attempt, redis.call('GET', lock)
+local freed = held == waiter .. ':' .. digits(token)
+if freed then
   redis.call('DEL', lock)
   restore_fence(fence, token, '0', retention_ms)
+  held = false
 else
   local last, open, lapsed, floor = read_fence(fence)
-  verdict, freed = was_released(last, open, lapsed, floor, token) and 2 or 0, false
+  verdict = was_released(last, open, lapsed, floor, token) and 2 or 0
 end
 if bury then
   -- When the lease ended, a late copy may have been granted the lock anew: it is nobody's.
-  freed = free_from(lock, fence, waiter, retention_ms) or freed
+  if free_from(lock, fence, waiter, retention_ms) then
+    freed, held = true, false
+  end
   bury_attempt(gone, attempt)
 end
 local pttl, holder, now, own
 if redis.call('EXISTS', queue) == 1 then
   leave(queue, tickets, members, attempt)
-  pttl, holder, now, own = advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now())
+  pttl, holder, now, own =
+    advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now(), held)
 end
 if freed and (holder or '') == '' then
   redis.pcall('PUBLISH', turn.wake, 'free')

@@ -32,7 +32,8 @@ if bury then
   bury_attempt(gone, attempt)
 end
 local pttl, holder, now, own =
-  advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now())
+  advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now(),
+    redis.call('GET', lock))
 if mine and holder == '' then
   redis.pcall('PUBLISH', turn.wake, 'free')
 end

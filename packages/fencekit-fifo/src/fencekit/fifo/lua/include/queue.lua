@@ -73,6 +73,7 @@ local function enqueue(queue, tickets, waiter, attempt, channel, alive_ms)
   id = redis.call('XADD', queue, '*', 'w', waiter, 'c', channel)
   redis.call('HSET', tickets, attempt, id .. ' ' .. before)
   if before == 0 then
+    -- From then on it is the beats that keep them.
     redis.call('PEXPIRE', queue, alive_ms * LIVE_WINDOWS)
     redis.call('PEXPIRE', tickets, alive_ms * LIVE_WINDOWS)
   end
@@ -95,10 +96,9 @@ end
 -- caller's own process has the whole lease at once, and is not sent a message: the reply says so.
 -- Another process is offered the lock, for as long as it may take to hear of it, and the place stays.
 -- Returns what every reply ends with: milliseconds left, the lock's value or '', the server's time, and
--- 1 if it was granted to the caller's own process.
-local function advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us)
+-- 1 if it was granted to the caller's own process. `held` is the lock's value as it is now, or false.
+local function advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, held)
   local now = digits(now_us)
-  local held = redis.call('GET', lock)
   if held then
     return redis.call('PTTL', lock), held, now, 0
   end
