@@ -113,10 +113,10 @@ class Stand:
                 if not line.partition(b'"')[0].rstrip(b" ").endswith(b"lua]"):
                     seen.append(line)
 
-    def connections(self) -> int:
-        """How many TCP connections there are; our own questions come over the unix socket."""
+    def connections(self, name: str) -> int:
+        """How many connections of this name there are: the client's, and those made like them."""
         lines = self.server.call("CLIENT", "LIST").decode().splitlines()
-        return sum(f"laddr={self.server.host}:" in line for line in lines)
+        return sum(f" name={name} " in line for line in lines)
 
     def memory(self) -> int:
         """Bytes that the data set takes, by the server's own account."""

@@ -24,6 +24,7 @@ __all__ = ["WAITING"]
 
 WAITERS: Final = 1000
 NAME: Final = "held-by-another"
+CHILD: Final = "waiters"
 # Longer than the hub's PING, so that it is counted.
 _SECONDS: Final = 6.0
 _SETTLE: Final = 2.5
@@ -35,7 +36,7 @@ _STACK: Final = 256 * 1024
 def wait_in_threads(url: str, waiters: int) -> None:
     """In a child: threads that wait until the child is killed."""
     threading.stack_size(_STACK)
-    with clients.opened(url) as client:
+    with clients.opened(url, client_name=CHILD) as client:
         lock = DistributedLock(client)
         lock.try_acquire(NAME, ttl=_LEASE)
         tell("ready", _resident())
@@ -56,7 +57,7 @@ def wait_in_threads(url: str, waiters: int) -> None:
 
 async def wait_in_tasks(url: str, waiters: int) -> None:
     """In a child: tasks that wait until the child is killed."""
-    async with clients.aopened(url) as client:
+    async with clients.aopened(url, client_name=CHILD) as client:
         lock = AsyncDistributedLock(client)
         await lock.try_acquire(NAME, ttl=_LEASE)
         tell("ready", _resident())
@@ -80,7 +81,7 @@ def _resident() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _figures(stand: Stand, child: Child, own: int) -> Iterator[Figure]:
+def _figures(stand: Stand, child: Child) -> Iterator[Figure]:
     _, before = child.expect("ready", timeout=30)
     child.expect("waiting", timeout=30)
     time.sleep(_SETTLE)
@@ -88,7 +89,7 @@ def _figures(stand: Stand, child: Child, own: int) -> Iterator[Figure]:
     _, after, cpu_began = child.expect("used", timeout=30)
     commands, began = _commands(stand), time.monotonic()
     time.sleep(_SECONDS)
-    spent, connections = time.monotonic() - began, stand.connections() - own
+    spent, connections = time.monotonic() - began, stand.connections(CHILD)
     # The two questions that we ask to learn it.
     asked = _commands(stand) - commands - 2
     child.tell("look")
@@ -107,9 +108,8 @@ def _measure(stand: Stand, function: Callable[..., object]) -> Iterator[Figure]:
     with stand.client() as client:
         lock = DistributedLock(client)
         handle = lock.acquire(NAME, ttl=timedelta(minutes=2))
-        own = stand.connections()
         with Child(function, stand.server.url, WAITERS) as child:
-            yield from _figures(stand, child, own)
+            yield from _figures(stand, child)
         handle.release()
 
 
