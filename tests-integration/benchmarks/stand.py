@@ -113,10 +113,14 @@ class Stand:
                 if not line.partition(b'"')[0].rstrip(b" ").endswith(b"lua]"):
                     seen.append(line)
 
-    def connections(self, name: str) -> int:
-        """How many connections of this name there are: the client's, and those made like them."""
+    def connections(self, name: str | None = None) -> int:
+        """How many connections there are, of a client's name and made like its own, or of anybody.
+
+        Our own questions come over the unix socket, and are not counted.
+        """
         lines = self.server.call("CLIENT", "LIST").decode().splitlines()
-        return sum(f" name={name} " in line for line in lines)
+        ours = f"laddr={self.server.host}:" if name is None else f" name={name} "
+        return sum(ours in line for line in lines)
 
     def memory(self) -> int:
         """Bytes that the data set takes, by the server's own account."""
