@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable  # noqa: TC003 - get_type_hints(FenceKitHooks) works
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeVar
 

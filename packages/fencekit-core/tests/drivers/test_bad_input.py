@@ -311,7 +311,11 @@ def test_a_sync_client_given_to_an_async_class(kind: Any) -> None:
         kind(client)
 
 
-@pytest.mark.parametrize("client", [None, "redis://localhost", object(), SYNC], ids=str)
+@pytest.mark.parametrize(
+    "client",
+    [None, "redis://localhost", object(), SYNC],
+    ids=["None", "url", "object", "class"],
+)
 @pytest.mark.parametrize("kind", [DistributedLock, FenceGate, AsyncDistributedLock, AsyncFenceGate])
 def test_no_client_at_all(kind: Any, client: Any) -> None:
     with pytest.raises(TypeError, match="expected a client of redis-py or valkey-py"):
