@@ -9,7 +9,9 @@ the key for ever; the asyncio client of one loop is of no use in the next.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
@@ -345,3 +347,8 @@ def test_lock_two_event_loops_bites(server: Server) -> None:
     asyncio.run(client.ping())
     with pytest.raises(RuntimeError):
         asyncio.run(client.ping())
+    # What it leaves open is complained of here, not in whichever test comes next.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del client
+        gc.collect()
