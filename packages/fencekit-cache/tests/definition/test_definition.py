@@ -16,7 +16,7 @@ import valkey.asyncio
 from pydantic import BaseModel
 
 from fencekit.cache import CacheHooks, GenericCache, SyncGenericCache
-from fencekit.cache.base import _check_tag, _key_text
+from fencekit.cache.spelling import check_tag, key_text
 from harness.caches import tagged
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ def test_keys_are_spelled_as_given_but_for_braces(key: Any, entry: str) -> None:
 )
 def test_what_cannot_be_a_key(key: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="key"):
-        _key_text(key)
+        key_text(key)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_what_cannot_be_a_key(key: Any, error: type[Exception]) -> None:
 )
 def test_a_tag_with_a_separator_is_refused(tag: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="tag"):
-        _check_tag(tag)
+        check_tag(tag)
 
 
 def model(name: str, /, **fields: Any) -> Any:
@@ -282,6 +282,7 @@ def test_two_types_of_one_name_are_refused_or_told_apart() -> None:
         declare(other, called="OtherCache")
     declare(other, called="OtherCache", name="account2")
     declare(other, called="OtherCache", prefix="app")
+    declare(other, called="OtherCache", redis_client=redis.asyncio.Redis())
     assert first is not None
 
 

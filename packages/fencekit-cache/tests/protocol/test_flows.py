@@ -9,6 +9,7 @@ import pytest
 
 from fencekit.cache import entry
 from fencekit.cache.fill import Outcome, Terms, fill
+from fencekit.cache.policy import Policy
 from fencekit.cache.protocol import (
     ABANDON,
     BEGIN,
@@ -19,7 +20,6 @@ from fencekit.cache.protocol import (
     STORE,
     Clock,
     Found,
-    Policy,
     _age,
     look,
     moment,

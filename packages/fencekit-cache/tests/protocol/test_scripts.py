@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencekit.cache import protocol, scan
-from fencekit.cache.protocol import Policy
+from fencekit.cache.policy import Policy
 from fencekit.protocol.operation import Operation
 from fencekit.protocol.script import Script
 

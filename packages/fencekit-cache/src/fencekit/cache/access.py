@@ -61,10 +61,14 @@ def check_client(given: Any, colour: Literal["sync", "async"], where: str) -> bo
 
 
 class AsyncSource:
-    """Access of an async class, one for each event loop."""
+    """Access of an async class, one for each event loop.
+
+    Attributes:
+        given: the client, or the factory.
+    """
 
     def __init__(self, given: Any, *, is_factory: bool) -> None:
-        self._given = given
+        self.given = given
         self._is_factory = is_factory
         self._known: WeakKeyDictionary[
             asyncio.AbstractEventLoop, Access[AsyncDriver, AsyncFlights]
@@ -78,17 +82,21 @@ class AsyncSource:
             self._known, self._pid = WeakKeyDictionary(), os.getpid()
         found = self._known.get(loop)
         if found is None:
-            client = self._given() if self._is_factory else self._given
+            client = self.given() if self._is_factory else self.given
             driver = AsyncDriver.of(client)
             found = self._known[loop] = Access(client, driver, AsyncFlights(driver))
         return found
 
 
 class SyncSource:
-    """Access of a sync class, one for each process."""
+    """Access of a sync class, one for each process.
+
+    Attributes:
+        given: the client, or the factory.
+    """
 
     def __init__(self, given: Any, *, is_factory: bool) -> None:
-        self._given = given
+        self.given = given
         self._is_factory = is_factory
         self._known: tuple[int, Access[SyncDriver, SyncFlights]] | None = None
         self._lock = threading.Lock()
@@ -103,7 +111,7 @@ class SyncSource:
             self._lock = threading.Lock()  # the parent's may be held by a thread that is not here
         with self._lock:
             if self._known is None or self._known[0] != pid:
-                client = self._given() if self._is_factory else self._given
+                client = self.given() if self._is_factory else self.given
                 driver = SyncDriver.of(client)
                 self._known = (pid, Access(client, driver, SyncFlights(driver)))
             return self._known[1]

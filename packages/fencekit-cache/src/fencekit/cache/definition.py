@@ -16,7 +16,7 @@ from typing import Any, ForwardRef, Generic, Literal, TypeAlias, TypeVar
 from fencekit.cache.access import AsyncSource, SyncSource, check_client
 from fencekit.cache.codec import Codec, codec_for
 from fencekit.cache.hooks import CacheHooks
-from fencekit.cache.protocol import Policy
+from fencekit.cache.policy import Policy
 from fencekit.cache.suppression import Habit
 from fencekit.durations import LONGEST_LEASE
 from fencekit.keys import check_prefix
@@ -114,7 +114,7 @@ def define(cls: Any, roots: tuple[type, ...], colour: Literal["sync", "async"]) 
         verify=_flag(where, "verify", cls.verify),
         tagged=all(cls.tags is not root.tags for root in roots),  # type: ignore[attr-defined]
     )
-    _register(cls, kind, (prefix, name))
+    _register(cls, kind, client, (prefix, name))
     return definition
 
 
@@ -228,11 +228,11 @@ def _flag(where: str, what: str, value: Any) -> bool:
     return value
 
 
-def _register(cls: type, kind: Any, place: tuple[str, str]) -> None:
-    """Refuse a class whose entries another class would take for its own, of another type."""
-    if _rivals(cls, kind, place):
+def _register(cls: type, kind: Any, client: Any, place: tuple[str, str]) -> None:
+    """Refuse a class under whose keys another class keeps values of another type."""
+    if _rivals(cls, kind, client, place):
         gc.collect()  # a class that nobody uses any more lives until then
-        rivals = _rivals(cls, kind, place)
+        rivals = _rivals(cls, kind, client, place)
         if rivals:
             prefix, name = place
             msg = (
@@ -244,11 +244,16 @@ def _register(cls: type, kind: Any, place: tuple[str, str]) -> None:
     _classes[place] = [*known, weakref.ref(cls)]
 
 
-def _rivals(cls: type, kind: Any, place: tuple[str, str]) -> list[Any]:
+def _rivals(cls: type, kind: Any, client: Any, place: tuple[str, str]) -> list[Any]:
     found: list[Any] = []
     for ref in _classes.get(place, ()):
         other: Any = ref()
-        if other is None or other.__dict__["_definition"].kind == kind:
+        if other is None:
+            continue
+        theirs: Definition[Any] = other.__dict__["_definition"]
+        # On another client they are mostly on another server, and the fingerprint makes misses of
+        # entries of another type in any case.
+        if theirs.kind == kind or theirs.source.given is not client:
             continue
         same = (other.__module__, other.__qualname__) == (cls.__module__, cls.__qualname__)
         if same and "<locals>" not in cls.__qualname__:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from fencekit.cache.policy import Policy, Subject
 from fencekit.cache.protocol import (
     Clock,
     Found,
-    Policy,
-    Subject,
     Ticket,
     abandon,
     begin,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fencekit.cache.entry import digest
 from fencekit.cache.fill import Outcome, Terms, give_back
+from fencekit.cache.policy import Subject
 from fencekit.cache.protocol import (
     Found,
-    Subject,
     Ticket,
     abandon,
     begin,
@@ -81,9 +81,17 @@ def fill_many(
     attempt = new_attempt()
     listening: Subject | None = None
     while pending:
-        batch = yield from _take(pending, terms, attempt, done)
-        if batch.taken or batch.bare:
-            done.update((yield from _load(batch, pending, terms, load, pick, attempt=attempt)))
+        mine = list(pending)  # any of these tickets may be ours from here on
+        try:
+            batch = yield from _take(pending, terms, attempt, done)
+            mine = list(batch.taken)
+            if batch.taken or batch.bare:
+                done.update((yield from _load(batch, pending, terms, load, pick, attempt=attempt)))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from _give_all_back(mine, attempt)
+            raise
         pending = {subject: pending[subject] for subject in (*batch.changed, *batch.lost)}
         if batch.lost and not batch.changed:
             target = next(iter(batch.lost))
@@ -145,55 +153,42 @@ def _load(
     wanted = [*batch.taken, *batch.bare]
     as_of = moment()
     started: float = yield Now()
-    settled = False
+    nonces: dict[str, bytes] = {}
+    taken = dict(batch.taken)
     try:
-        nonces: dict[str, bytes] = {}
-        taken = dict(batch.taken)
-        try:
-            tags = list(dict.fromkeys(tag for subject in taken for tag in subject.tags))
-            nonces = dict(zip(tags, (yield from read_nonces(tags, terms.policy)), strict=True))
-        except StoreError as error:
-            terms.watcher.trouble(_WHAT, error)
-            yield from _give_all_back(taken, attempt)
-            taken = {}
-        try:
-            loaded = yield Call(lambda: load(wanted))
-        except Exception as error:
-            if any(pending[subject].entry is None for subject in wanted):
-                raise
-            yield from _give_all_back(taken, attempt)
-            settled = True
-            for subject in wanted:
-                terms.watcher.load_failed(subject.key, error)
-            return {subject: _old(pending[subject]) for subject in wanted}
-        cost = (yield Now()) - started
-        values = {subject: pick(loaded, subject) for subject in wanted}
-        bodies = {
-            subject: None if value is None else terms.encode(value)
-            for subject, value in values.items()
-        }
-        operations = []
-        for subject, ticket in taken.items():
-            tag_digest = digest([nonces[tag] for tag in subject.tags])
-            operations.append(
-                _store_or_abandon(
-                    subject,
-                    terms,
-                    ticket,
-                    bodies[subject],
-                    cost=cost,
-                    tags=tag_digest,
-                    attempt=attempt,
-                )
-            )
-        answers = (yield Together(operations)) if operations else []
-        settled = True
-    except GeneratorExit:
-        raise
-    except BaseException:
-        if not settled:
-            yield from _give_all_back(batch.taken, attempt)
-        raise
+        tags = list(dict.fromkeys(tag for subject in taken for tag in subject.tags))
+        nonces = dict(zip(tags, (yield from read_nonces(tags, terms.policy)), strict=True))
+    except StoreError as error:
+        terms.watcher.trouble(_WHAT, error)
+        yield from _give_all_back(taken, attempt)
+        taken = {}
+    try:
+        loaded = yield Call(lambda: load(wanted))
+    except Exception as error:
+        if any(pending[subject].entry is None for subject in wanted):
+            raise
+        yield from _give_all_back(taken, attempt)
+        for subject in wanted:
+            terms.watcher.load_failed(subject.key, error)
+        return {subject: _old(pending[subject]) for subject in wanted}
+    cost = (yield Now()) - started
+    values = {subject: pick(loaded, subject) for subject in wanted}
+    bodies = {
+        subject: None if value is None else terms.encode(value) for subject, value in values.items()
+    }
+    operations = [
+        _store_or_abandon(
+            subject,
+            terms,
+            ticket,
+            bodies[subject],
+            cost=cost,
+            tags=digest([nonces[tag] for tag in subject.tags]),
+            attempt=attempt,
+        )
+        for subject, ticket in taken.items()
+    ]
+    answers = (yield Together(operations)) if operations else []
     for subject in wanted:
         terms.watcher.loaded(subject.key, cost)
     for subject, operation, answer in zip(taken, operations, answers, strict=True):
@@ -222,7 +217,7 @@ def _store_or_abandon(
     return store(subject, terms.policy, ticket.held, body, cost=cost, tags=tags)
 
 
-def _give_all_back(subjects: Mapping[Subject, Ticket], attempt: bytes) -> Flow[None]:
+def _give_all_back(subjects: Iterable[Subject], attempt: bytes) -> Flow[None]:
     # One after the other: what a cancelled flow does may be no pipeline.
     for subject in subjects:
         yield from give_back(subject, attempt)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fencekit.cache.protocol import Policy, Subject, invalidate, together
+from fencekit.cache.policy import Policy, Subject
+from fencekit.cache.protocol import invalidate, together
 from fencekit.keys import cache_entry, cache_ticket
 from fencekit.protocol.operation import Flow, Operation, Reply, Routes, perform
 from fencekit.protocol.script import Script

@@ -7,8 +7,8 @@ import inspect
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import redis.exceptions
 
@@ -19,7 +19,10 @@ __all__ = ["Habit", "is_transient", "suppress_redis_errors"]
 
 _log = logging.getLogger("fencekit.cache")
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D")
+D_co = TypeVar("D_co", covariant=True)
 
 # How often one kind of error of one cache or function is logged, seconds.
 _LOG_EVERY = 30.0
@@ -156,23 +159,47 @@ class Habit:
             )
 
 
-@overload
-def suppress_redis_errors(function: F, /) -> F: ...
+class Suppressing(Protocol[D_co]):
+    """A decorator whose functions may return the default too."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | D_co]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | D_co]: ...
 
 
 @overload
 def suppress_redis_errors(
-    *, default: Any = None, only: Callable[[BaseException], bool] | None = None
-) -> Callable[[F], F]: ...
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+
+
+@overload
+def suppress_redis_errors(function: Callable[P, R], /) -> Callable[P, R | None]: ...
+
+
+@overload
+def suppress_redis_errors(
+    *, only: Callable[[BaseException], bool] | None = None
+) -> Suppressing[None]: ...
+
+
+@overload
+def suppress_redis_errors(
+    *, default: D, only: Callable[[BaseException], bool] | None = None
+) -> Suppressing[D]: ...
 
 
 def suppress_redis_errors(
-    function: F | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     default: Any = None,
     only: Callable[[BaseException], bool] | None = None,
-) -> F | Callable[[F], F]:
+) -> Any:
     """Let a function return None, or ``default``, where Redis cannot be asked.
 
     ::
@@ -200,7 +227,12 @@ def suppress_redis_errors(
     return _suppressing(function, default=default, only=only)
 
 
-def _suppressing(function: F, *, default: Any, only: Callable[[BaseException], bool] | None) -> F:
+def _suppressing(
+    function: Callable[..., Any],
+    *,
+    default: Any,
+    only: Callable[[BaseException], bool] | None,
+) -> Callable[..., Any]:
     if not callable(function):
         msg = f"suppress_redis_errors decorates functions, not {function!r}"
         raise TypeError(msg)
@@ -229,7 +261,7 @@ def _suppressing(function: F, *, default: Any, only: Callable[[BaseException], b
                     return default
                 raise
 
-        return cast("F", asynchronous)
+        return asynchronous
 
     @functools.wraps(function)
     def synchronous(*args: Any, **kwargs: Any) -> Any:
@@ -240,4 +272,4 @@ def _suppressing(function: F, *, default: Any, only: Callable[[BaseException], b
                 return default
             raise
 
-    return cast("F", synchronous)
+    return synchronous
