@@ -1,14 +1,16 @@
 """A FIFO lock's cycles and hand-offs against the bare EVALSHA of the same client.
 
-Hand-offs are those of tasks that contend all the time: each also takes a place in the queue anew.
-Between two clients the turn is pushed from one to the other, entered on its proof of freshness, or,
-where that is taken away, confirmed first.
+Hand-offs a second, as a part of the rate of single ones. Two clients stand for two processes: the
+turn is pushed from one to the other, and entered on its proof of freshness or, where that is taken
+away, when its take-up is confirmed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from statistics import median
 from typing import Any, Final
 
 from benchmarks.core.cycles import LEASE_MS, abare
@@ -23,6 +25,8 @@ __all__ = ["TURNS"]
 
 TASKS: Final = 50
 WAITERS: Final = 1000
+_CROWD: Final = 500
+_ROUNDS: Final = 9
 _SECONDS: Final = 6.0
 
 
@@ -64,117 +68,94 @@ def _handoff(stand: Stand) -> Iterator[Figure]:
 async def _handoffs(stand: Stand) -> list[Figure]:
     async with (
         clients.aopened(stand.server.url) as client,
-        clients.aopened(stand.server.url) as second,
-        clients.aopened(stand.server.url) as third,
+        clients.aopened(stand.server.url) as other,
     ):
-        one, two, three = (
-            FifoLock(client, "one-process"),
-            FifoLock(second, "two-processes"),
-            FifoLock(third, "two-processes"),
-        )
-
-        async def floor(count: int) -> None:
-            for _ in range(count):
-                await client.evalsha(stand.set_sha, 1, "bare", "token", LEASE_MS)
-
-        contenders: dict[str, Callable[[int], Awaitable[None]]] = {
-            "one EVALSHA": floor,
-            "one process": _contend(one),
-            "two, fresh": _contend(two, three),
-            "two, confirmed": _confirmed(two, three),
-        }
-        timings = await arace(contenders, rounds=20, cycles=4 * TASKS)
+        one = [FifoLock(client, "one")]
+        two = [FifoLock(client, "two"), FifoLock(other, "two")]
         figures = [
-            Figure(
-                f"hand-offs, of the bare EVALSHA rate: {name}",
-                timings.speed(name, "one EVALSHA"),
-                "×",
-                target,
-                timings.note(name, "one EVALSHA"),
-            )
-            for name, target in (
-                ("one process", at_least(0.4, aim=0.6)),
-                ("two, fresh", None),
-                ("two, confirmed", None),
-            )
+            await _drained(stand, client, one, "one process"),
+            await _drained(stand, client, two, "two processes in turn, fresh"),
+            await _drained(stand, client, two, "the same, each take-up confirmed", confirm=True),
+            await _contended(stand, client, one[0]),
         ]
-        drained = await _drained(stand, one, floor)
-        for user in (client, second, third):
+        for user in (client, other):
             await AsyncDriver.of(user).aclose()
-        return [*figures, *drained]
+        return figures
 
 
-def _contend(*locks: FifoLock) -> Callable[[int], Awaitable[None]]:
-    async def one(lock: FifoLock, times: int) -> None:
+async def _bare(stand: Stand, client: Any, count: int) -> None:
+    for _ in range(count):
+        await client.evalsha(stand.set_sha, 1, "bare", "token", LEASE_MS)
+
+
+async def _drained(
+    stand: Stand, client: Any, locks: list[FifoLock], what: str, *, confirm: bool = False
+) -> Figure:
+    """A queue that is there already: what a hand-off costs by itself."""
+    loop, ratios = asyncio.get_running_loop(), []
+    queue = f"fencekit:{{{locks[0].name}}}:queue"
+
+    async def enter(lock: FifoLock) -> None:
+        async with lock.hold():
+            pass
+
+    for _ in range(_ROUNDS):
+        lease = await locks[0].acquire()
+        tasks = []
+        for number in range(_CROWD):
+            tasks.append(asyncio.create_task(enter(locks[number % len(locks)])))
+            await asyncio.sleep(0)  # in turn
+        await eventually_async(lambda: stand.server.call("XLEN", queue) == _CROWD, 30)
+        with _unproven(locks) if confirm else nullcontext():
+            began = loop.time()
+            await locks[0].release(lease)
+            await asyncio.gather(*tasks)
+            took = loop.time() - began
+        began = loop.time()
+        await _bare(stand, client, _CROWD)
+        ratios.append((loop.time() - began) / took)
+    return Figure(f"{what}, a queue of {_CROWD}", median(ratios), "×", at_least(0.4, aim=0.6))
+
+
+@contextmanager
+def _unproven(locks: list[FifoLock]) -> Iterator[None]:
+    """Take away the proof of freshness: whoever is offered the lock asks first."""
+    desks: list[Any] = [
+        guest for lock in locks for guest in lock._driver.state().hub.guests.values()
+    ]
+    posts = [desk._post for desk in desks]
+    for desk in desks:
+        desk._post = None
+    try:
+        yield
+    finally:
+        for desk, post in zip(desks, posts, strict=True):
+            desk._post = post
+
+
+async def _contended(stand: Stand, client: Any, lock: FifoLock) -> Figure:
+    """Tasks that come again at once: each hand-off then takes a new place in the queue, too."""
+
+    async def one(times: int) -> None:
         for _ in range(times):
             async with lock.hold():
                 pass
 
-    async def run(count: int) -> None:
-        each = max(count // TASKS, 1)
-        await asyncio.gather(*(one(locks[i % len(locks)], each) for i in range(TASKS)))
+    async def ours(count: int) -> None:
+        await asyncio.gather(*(one(max(count // TASKS, 1)) for _ in range(TASKS)))
 
-    return run
+    async def floor(count: int) -> None:
+        await _bare(stand, client, count)
 
-
-def _confirmed(*locks: FifoLock) -> Callable[[int], Awaitable[None]]:
-    """The same without the proof of freshness: whoever is offered the lock asks first."""
-    contend = _contend(*locks)
-
-    async def run(count: int) -> None:
-        desks: list[Any] = [
-            guest for lock in locks for guest in lock._driver.state().hub.guests.values()
-        ]
-        posts = [desk._post for desk in desks]
-        for desk in desks:
-            desk._post = None
-        try:
-            await contend(count)
-        finally:
-            for desk, post in zip(desks, posts, strict=True):
-                desk._post = post
-
-    return run
-
-
-async def _drained(
-    stand: Stand, lock: FifoLock, floor: Callable[[int], Awaitable[None]]
-) -> list[Figure]:
-    """A queue that is there already: what a hand-off costs by itself."""
-    queue = f"fencekit:{{{lock.name}}}:queue"
-
-    async def drain(count: int) -> None:
-        del count
-        lease, entered = waiting[0]
-        await lock.release(lease)
-        await asyncio.gather(*entered)
-
-    async def wait() -> None:
-        async with lock.hold():
-            pass
-
-    waiting: list[Any] = []
-    ratios, rounds, crowd = [], 10, 500
-    loop = asyncio.get_running_loop()
-    for _ in range(rounds):
-        lease = await lock.acquire()
-        waiting[:] = [(lease, [asyncio.create_task(wait()) for _ in range(crowd)])]
-        await eventually_async(lambda: stand.server.call("XLEN", queue) == crowd, 30)
-        began = loop.time()
-        await drain(crowd)
-        took = loop.time() - began
-        began = loop.time()
-        await floor(crowd)
-        ratios.append((loop.time() - began) / took)
-    ratio = sorted(ratios)[rounds // 2]
-    return [
-        Figure(
-            "hand-offs, of the bare EVALSHA rate: a queue of 500",
-            ratio,
-            "×",
-            at_least(0.4, aim=0.6),
-        )
-    ]
+    timings = await arace({"one EVALSHA": floor, "ours": ours}, rounds=20, cycles=4 * TASKS)
+    note = timings.note("ours", "one EVALSHA")
+    return Figure(
+        f"{TASKS} tasks that queue again at once",
+        timings.speed("ours", "one EVALSHA"),
+        "×",
+        None,
+        note,
+    )
 
 
 def _idle(stand: Stand) -> Iterator[Figure]:
@@ -210,6 +191,6 @@ async def _idlers(stand: Stand) -> list[Figure]:
 
 TURNS = (
     Scenario("fifo-cycle", "uncontended acquire + release, one core", _cycle),
-    Scenario("fifo-handoff", "50 tasks contend for one name, one core", _handoff),
+    Scenario("fifo-handoff", "hand-offs a second, of the bare EVALSHA rate, one core", _handoff),
     Scenario("fifo-idle", "1,000 tasks wait, and nothing happens", _idle),
 )
