@@ -92,7 +92,7 @@ def test_what_the_acl_forbids_in_the_middle_leaves_no_attempt_and_no_key_that_st
         except redis.ResponseError as error:
             refused = str(error)
     redis_client.execute_command("ACL", "DELUSER", "few")
-    assert not refused or "ACL" in refused or "permission" in refused
+    assert not refused or any(word in refused for word in ("ACL", "permission", "can't run this"))
     assert record.pttl != -1, "every key has a TTL"
     if forbidden == "publish":
         assert not refused, "a failed wake fails nothing"
