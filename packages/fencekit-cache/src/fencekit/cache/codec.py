@@ -36,6 +36,7 @@ class _JsonClass(Protocol):
 
     def model_dump_json(self) -> str:
         """Write it."""
+        ...
 
 
 class Decoded(Generic[T]):

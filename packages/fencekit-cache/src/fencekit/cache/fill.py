@@ -19,7 +19,7 @@ from fencekit.cache.protocol import (
     read_tags,
     store,
 )
-from fencekit.errors import StoreError
+from fencekit.errors import FenceKitError, StoreError
 from fencekit.protocol.operation import (
     AwaitWake,
     Call,
@@ -68,7 +68,7 @@ class Watcher(Protocol):
     def fenced(self, key: str) -> None:
         """A value was not stored: it may be older than an invalidation."""
 
-    def trouble(self, what: str, error: StoreError) -> None:
+    def trouble(self, what: str, error: FenceKitError) -> None:
         """The server could not be asked; raises where the application wants to know."""
 
     def load_failed(self, key: str, error: Exception) -> None:

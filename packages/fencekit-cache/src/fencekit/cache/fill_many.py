@@ -19,8 +19,9 @@ from fencekit.cache.protocol import (
     read_nonces,
     store,
 )
-from fencekit.errors import StoreError
+from fencekit.errors import FenceKitError, StoreError
 from fencekit.protocol.operation import (
+    Answer,
     AwaitWake,
     Call,
     Flow,
@@ -77,7 +78,7 @@ def fill_many(
         whatever the loader raises, unless stale values may be served; the tickets are given back.
     """
     done: dict[Subject, Outcome] = {}
-    pending = dict(missing)
+    pending: dict[Subject, Found] = dict(missing)
     attempt = new_attempt()
     listening: Subject | None = None
     while pending:
@@ -120,9 +121,9 @@ def _take(
     batch = Batch({}, bare, {}, [])
     asked = [subject for subject, found in pending.items() if not found.failed]
     operations = [begin(subject, terms.policy, attempt, pending[subject].seen) for subject in asked]
-    answers = (yield Together(operations)) if operations else []
+    answers: list[Answer | FenceKitError] = (yield Together(operations)) if operations else []
     for subject, operation, answer in zip(asked, operations, answers, strict=True):
-        if isinstance(answer, StoreError):
+        if isinstance(answer, FenceKitError):
             terms.watcher.trouble(_WHAT, answer)
             batch.bare.append(subject)
             continue
@@ -188,11 +189,11 @@ def _load(
         )
         for subject, ticket in taken.items()
     ]
-    answers = (yield Together(operations)) if operations else []
+    answers: list[Answer | FenceKitError] = (yield Together(operations)) if operations else []
     for subject in wanted:
         terms.watcher.loaded(subject.key, cost)
     for subject, operation, answer in zip(taken, operations, answers, strict=True):
-        if isinstance(answer, StoreError):
+        if isinstance(answer, FenceKitError):
             terms.watcher.trouble(_WHAT, answer)
             yield from give_back(subject, attempt)
         elif not operation.parse(answer.reply):

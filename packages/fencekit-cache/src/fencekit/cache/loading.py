@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fencekit.cache.fill import Outcome, fill
 from fencekit.cache.fill_many import fill_many
@@ -110,7 +110,7 @@ class Loading(Reading[T]):
             if not isinstance(loaded, Mapping):
                 msg = f"the loader must return a mapping of keys, not {type(loaded).__name__}"
                 raise TypeError(msg)
-            picked: T | None = loaded.get(subjects[subject])
+            picked: T | None = cast("Mapping[Key, T]", loaded).get(subjects[subject])
             return picked
 
         if missing:

@@ -331,7 +331,7 @@ def together(operations: Sequence[Operation[Any]]) -> Flow[list[Any]]:
         StoreUnavailable, StoreRefused, OutcomeUnknown: the first error of one.
     """
     answers: list[Answer | FenceKitError] = yield Together(operations)
-    outcomes = []
+    outcomes: list[Any] = []
     for operation, answer in zip(operations, answers, strict=True):
         if isinstance(answer, FenceKitError):
             raise answer

@@ -133,7 +133,7 @@ def _scan(
         while True:
             operation = Operation(SCAN, (route,), (cursor, pattern, _COUNT), _page, hasty=hasty)
             cursor, keys = yield from perform(operation)
-            fresh = []
+            fresh: list[str] = []
             for key in keys:
                 entry = entry_of(key)
                 if entry not in known and prefix.matches(entry):

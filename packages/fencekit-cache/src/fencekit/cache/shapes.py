@@ -27,7 +27,7 @@ class Shape:
     """
 
     has_floats: bool = False
-    parts: list[str] = dataclasses.field(default_factory=list)
+    parts: list[str] = dataclasses.field(default_factory=list[str])
 
     @property
     def spelled(self) -> str:
@@ -90,7 +90,7 @@ def _check_leaf(kind: type, path: str, config: Any, shape: Shape) -> None:
         shape.has_floats = True
 
 
-def _walk_class(kind: type, path: str, config: Any, shape: Shape, known: set[Any]) -> None:
+def _walk_class(kind: Any, path: str, config: Any, shape: Shape, known: set[Any]) -> None:
     if issubclass(kind, BaseModel):
         if not kind.__pydantic_decorators__.model_serializers:
             _walk_fields(kind, kind.model_fields, path, kind.model_config, shape=shape, known=known)

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 import redis.exceptions
 
 from fencekit.cache.hooks import CacheError, CacheHooks
-from fencekit.errors import StoreError, StoreRefused
+from fencekit.errors import FenceKitError, StoreError, StoreRefused
 
 __all__ = ["Habit", "is_transient", "suppress_redis_errors"]
 
@@ -126,7 +126,7 @@ class Habit:
         self._hooks = hooks
         self._throttle = _Throttle()
 
-    def note(self, operation: str, error: StoreError) -> None:
+    def note(self, operation: str, error: FenceKitError) -> None:
         """Log an error, at most one of a kind in half a minute.
 
         Raises:

@@ -14,7 +14,7 @@ from fencekit.cache.hooks import (
     CacheStale,
     CacheWaited,
 )
-from fencekit.errors import StoreError
+from fencekit.errors import FenceKitError
 
 __all__ = ["Observer"]
 
@@ -73,7 +73,7 @@ class Observer:
         self._habit.load_failed(self._what, key, error)
         self.stale(key, type(error).__name__)
 
-    def trouble(self, what: str, error: StoreError) -> None:
+    def trouble(self, what: str, error: FenceKitError) -> None:
         """The server could not be asked.
 
         Raises:
