@@ -15,6 +15,7 @@
 --          {2}                this attempt was withdrawn: a late copy is granted nothing
 --
 -- @include "fence"
+-- @include "grant"
 local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
 local owner, attempt, ttl_ms, retention_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -32,26 +33,4 @@ end
 if redis.call('ZSCORE', gone, attempt) then
   return {2}
 end
-
-local last, open, lapsed, floor = read_fence(fence)
-local token = next_token(last or 0)
-if not last or floor >= last then
-  -- No record, or one that no grant has made: nothing is known of what was minted before.
-  floor = token - 1
-elseif open ~= 0 then
-  -- The grant before this one was never given back: remember that its lease ran out.
-  lapsed = lapsed == '' and digits(open) or lapsed .. ',' .. digits(open)
-  local kept, oldest = select(2, string.gsub(lapsed, '%d+', '')), nil
-  while kept > LAPSED_KEPT do
-    oldest, lapsed = string.match(lapsed, '^(%d+),(.*)$')
-    floor = math.max(floor, tonumber(oldest))
-    kept = kept - 1
-  end
-end
--- The record first: if a write below is refused, an open token without a lock is harmless, while a
--- lock without its record would stand until its lease ends.
-local number = digits(token)
-redis.call('HSET', fence, 'last', number, 'open', number, 'lapsed', lapsed, 'floor', digits(floor))
-redis.call('PEXPIRE', fence, math.max(retention_ms, ttl_ms))
-redis.call('SET', lock, owner .. ':' .. attempt .. ':' .. number, 'PX', ttl_ms)
-return {1, number}
+return {1, grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)}
