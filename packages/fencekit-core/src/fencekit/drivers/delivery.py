@@ -214,9 +214,10 @@ class Delivery:
 
 def _packed(operation: Operation[Any], *, whole: bool) -> bytes:
     script, keys = operation.script, operation.keys
-    if _pack is not None and script.sha and not whole:
+    if _pack is not None and not whole:
+        head = ("EVALSHA", script.sha, len(keys)) if script.sha else (script.name,)
         try:
-            command: bytes = _pack(("EVALSHA", script.sha, len(keys), *keys, *operation.args))
+            command: bytes = _pack((*head, *keys, *operation.args))
         except TypeError:  # a lone surrogate, which our own packing names
             return pack_script(operation)
         return command
