@@ -78,6 +78,12 @@ class MemoPolicy:
             )
         return memo
 
+    def admit(self, memo: Memo) -> Memo:
+        """What is stored of a memo in the caller's own encoding: as it is, or a marker."""
+        if not self._store:
+            return Memo(memos.NOT_KEPT, b"")
+        return memo if len(memo.data) <= self._max_bytes else Memo(memos.TOO_LARGE, b"")
+
 
 class BaseClaim:
     """What both colours of claim know; its lease is renewed by the keeper."""
@@ -280,7 +286,9 @@ class BaseClaim:
     def _complete(self, result: Any, memo: Memo | None, published: bytes) -> Flow[str | None]:
         begun = self._running()
         self._result = result
-        self._memo = self._policy.memo(self.key, result) if memo is None else memo
+        self._memo = (
+            self._policy.memo(self.key, result) if memo is None else self._policy.admit(memo)
+        )
         self._completing = True
         return protocol.complete(begun, self._memo, published=published)
 

@@ -119,6 +119,11 @@ class IdempotencyGuard(BaseGuard):
         """Who begins: as given, else the running thread, derived at each call."""
         return self._owner_id or current_owner_id()
 
+    @property
+    def driver(self) -> SyncDriver:
+        """What performs operations of other distributions on the records of this guard."""
+        return self._driver
+
     def run(
         self,
         key: str,

@@ -306,6 +306,17 @@ def test_hooks_are_told(make_guards: Callable[..., Guards]) -> None:
     assert replayed == ClaimOutcome(key="job", outcome="already_done")
 
 
+def test_an_own_encoding_obeys_what_the_guard_may_keep(make_guards: Callable[..., Guards]) -> None:
+    for options, marker in (
+        ({"store_result": False}, "not-kept"),
+        ({"max_result_bytes": 3}, "too-large"),
+    ):
+        guards = make_guards(**options)
+        with guards.begin(marker, ttl=HOUR) as claim:
+            claim.complete_memo(Memo("yaml", b"a: 1"))
+        assert guards.begin(marker, ttl=HOUR).memo == Memo(marker, b"")
+
+
 def test_an_own_encoding_is_stored_as_it_is(guards: Guards) -> None:
     with guards.begin("job", ttl=HOUR) as claim:
         claim.complete_memo(Memo("yaml", b"\x00a: 1"), published=b"once")

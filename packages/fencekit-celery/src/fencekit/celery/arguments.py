@@ -1,0 +1,87 @@
+"""What a task was called with, by name, and what is read out of it for a key."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from celery import Task
+
+__all__ = ["Parameters", "Pick", "Picked"]
+
+Pick: TypeAlias = "str | Sequence[str] | Callable[..., Any]"
+Picked: TypeAlias = "Callable[[Mapping[str, Any]], Any]"
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Parameters:
+    """The parameters of a task's function.
+
+    Attributes:
+        signature: as `inspect.signature` gives it.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(function)
+        self._name = function.__qualname__
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults included; a bound task itself is left out.
+
+        Raises:
+            TypeError: the function cannot be called so.
+        """
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        first = next(iter(bound.arguments), None)
+        if first is not None and isinstance(bound.arguments[first], Task):
+            del bound.arguments[first]
+        return bound.arguments
+
+    def picker(self, pick: Pick, what: str) -> Picked:
+        """What reads a value out of bound arguments; names become a mapping of name to value.
+
+        A function is called with those of the task's arguments that it has parameters for.
+
+        Raises:
+            TypeError: neither names nor a function, or a function that cannot be called so.
+            ValueError: no name, or one that is no parameter of the task.
+        """
+        if isinstance(pick, str):
+            return self._by_names((pick,), what)
+        if callable(pick):
+            return self._by_function(pick, what)
+        if isinstance(pick, Sequence) and all(isinstance(name, str) for name in pick):
+            return self._by_names(tuple(pick), what)
+        msg = (
+            f"{what} must be a parameter's name, several names, or a function, "
+            f"not {type(pick).__name__}"
+        )
+        raise TypeError(msg)
+
+    def _by_names(self, names: tuple[str, ...], what: str) -> Picked:
+        if not names:
+            raise ValueError(f"{what} must name at least one parameter of {self._name}")
+        for name in names:
+            self._check(name, what)
+        return lambda arguments: {name: arguments[name] for name in names}
+
+    def _by_function(self, function: Callable[..., Any], what: str) -> Picked:
+        names = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                return lambda arguments: function(**arguments)
+            if parameter.kind not in _BY_NAME:
+                msg = f"{what} is called with arguments by name, and {name!r} cannot be given so"
+                raise TypeError(msg)
+            if parameter.default is inspect.Parameter.empty or name in self.signature.parameters:
+                self._check(name, what)
+                names.append(name)
+        return lambda arguments: function(**{name: arguments[name] for name in names})
+
+    def _check(self, name: str, what: str) -> None:
+        if name not in self.signature.parameters:
+            known = ", ".join(self.signature.parameters) or "none"
+            raise ValueError(f"{what}: {name!r} is no parameter of {self._name}, which has {known}")

@@ -1,0 +1,242 @@
+"""The message that is being run, as far as an idempotent task must know it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from kombu.exceptions import EncodeError
+
+from celery import Task, current_task, signals, states
+from celery.app.task import get_actual_ignore_result
+from celery.exceptions import Ignore, Reject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery.app.task import Context
+
+__all__ = ["Delivery", "running_delivery", "running_task"]
+
+_log = logging.getLogger("fencekit.celery")
+
+# How often, and for how many milliseconds in all, a message was put off: "times:milliseconds".
+HEADER: Final = "fencekit_deferred"
+# The first pause and the longest, seconds. Each is twice as long as the one before, but never goes
+# on after the lease in the way is over.
+_FIRST: Final = 0.25
+_LONGEST: Final = 30.0
+_SLACK: Final = 0.05
+_MOST_DOUBLINGS: Final = 16
+_MARK: Final = "_fencekit_publish"
+_ENTERED: Final = "_fencekit_entered"
+
+
+class Delivery:
+    """One message that a worker runs.
+
+    Attributes:
+        task: the task, an instance.
+        request: what Celery knows of the message.
+    """
+
+    def __init__(self, task: Task, request: Context) -> None:
+        self.task = task
+        self.request = request
+
+    @property
+    def id(self) -> str:
+        """The id of the message, empty for a direct call."""
+        return self.request.id or ""
+
+    @property
+    def feeds_a_canvas(self) -> bool:
+        """Whether other work waits for its result."""
+        request = self.request
+        return bool(request.chain or request.chord or request.group or request.callbacks)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether its result goes anywhere at all."""
+        return self.feeds_a_canvas or self._stores_result
+
+    def blame(self) -> None:
+        """Have the next exception end the message as a failure, whatever ``autoretry_for`` says.
+
+        A task that was called directly is not retried: `Task.retry` raises its exception on.
+        """
+        self.request.called_directly = True
+
+    def published(self) -> bool:
+        """Whether the result backend has the success of this very message.
+
+        Its callbacks and its chain have been sent then; that it is counted in its chord is made
+        sure of here, which a backend does once however often it is asked.
+        """
+        if not self._stores_result:
+            return False
+        backend, request = self.task.backend, self.request
+        try:
+            meta = backend.get_task_meta(self.id, cache=False)
+        except Exception:  # noqa: BLE001 - no backend, or none that can be asked
+            return False
+        if meta.get("status") != states.SUCCESS:
+            return False
+        if request.chord:
+            backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))
+        return True
+
+    def failed_before(self) -> bool:
+        """Whether this is a redelivery of a message whose failure is on record."""
+        if not (self.request.delivery_info or {}).get("redelivered") or not self._stores_result:
+            return False
+        try:
+            return bool(self.task.backend.get_state(self.id) == states.FAILURE)
+        except Exception:  # noqa: BLE001 - no backend, or none that can be asked
+            return False
+
+    def when_published(self, mark: Callable[[], object]) -> None:
+        """Have this done when the result is published, where publishing it again would tell."""
+        if self.feeds_a_canvas or not self._stores_result:
+            setattr(self.request, _MARK, mark)
+
+    def begun(self) -> None:
+        """The waiting is over: a retry that the body asks for has its own."""
+        if self.request.headers:
+            self.request.headers.pop(HEADER, None)
+        self.request.__dict__.pop(HEADER, None)
+
+    def waited(self) -> timedelta:
+        """How long the message was put off so far."""
+        return timedelta(milliseconds=self._deferred()[1])
+
+    def defer(self, retry_after: float | None, why: str, *, counted: bool) -> NoReturn:
+        """Publish the message again as it is, to come back later, and end this run of it.
+
+        Args:
+            retry_after: seconds until the lease in the way is over; None where that is not known.
+            why: for the log.
+            counted: whether the pause counts against ``busy_timeout``.
+
+        Raises:
+            Ignore: it was published.
+            Reject: it could not be, and is given back to the broker.
+        """
+        times, waited_ms = self._deferred()
+        pause = min(_FIRST * 2 ** min(times, _MOST_DOUBLINGS), _LONGEST, self._longest_pause())
+        pause *= 1 + random.random() / 4  # noqa: S311 - spread, not a secret
+        if retry_after is not None:
+            pause = min(pause, max(retry_after, 0.0) + _SLACK)
+        if counted:
+            waited_ms += math.ceil(pause * 1000)
+        try:
+            self._publish(pause, f"{times + 1}:{waited_ms}")
+        except Exception as error:
+            if not self.task.acks_late:
+                self.blame()
+                raise
+            raise Reject(error, requeue=True) from error
+        raise Ignore(f"{why}: {self.task.name}[{self.id}] comes back in {pause:.2f} s")
+
+    @property
+    def _stores_result(self) -> bool:
+        return not get_actual_ignore_result(self.task, self.request)
+
+    def _longest_pause(self) -> float:
+        """Well within the visibility timeout: a worker keeps the message while it waits."""
+        options = self.task.app.conf.broker_transport_options or {}
+        return float(options.get("visibility_timeout") or math.inf) / 2
+
+    def _deferred(self) -> tuple[int, int]:
+        times, _, waited_ms = str(self.request.get(HEADER) or "0:0").partition(":")
+        return int(times), int(waited_ms)
+
+    def _publish(self, countdown: float, deferred: str) -> None:
+        request, task = self.request, self.task
+        options = {**task._get_exec_options(), **request.as_execution_options()}  # noqa: SLF001
+        options["headers"] = {
+            **{k: v for k, v in (options.get("headers") or {}).items() if k != "redelivered"},
+            HEADER: deferred,
+        }
+        options["ignore_result"] = get_actual_ignore_result(task, request)
+        options.update(_route(request.delivery_info or {}, options))
+        # Else `send_task` makes the message its own parent, and the task its own child.
+        request.called_directly = True
+        first, others = options.pop("serializer", None), task.app.conf.accept_content
+        for serializer in (first, *others):
+            try:
+                task.app.send_task(
+                    task.name,
+                    request.args,
+                    request.kwargs,
+                    countdown=countdown,
+                    add_to_parent=False,
+                    task_type=task,
+                    serializer=serializer,
+                    **options,
+                )
+            except EncodeError:
+                # It came in another encoding than the task's own, which is not told.
+                if serializer == others[-1]:
+                    raise
+            else:
+                return
+
+
+def _route(delivery_info: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Back to where it came from, at the priority it had."""
+    options.pop("queue", None)
+    exchange, routing_key = delivery_info.get("exchange"), delivery_info.get("routing_key")
+    route: dict[str, Any] = {}
+    if not exchange and routing_key:
+        options.pop("exchange", None)
+        options.pop("routing_key", None)
+        route["queue"] = routing_key
+    elif exchange:
+        route.update(exchange=exchange, routing_key=routing_key)
+    if delivery_info.get("priority") is not None:
+        route["priority"] = delivery_info["priority"]
+    return route
+
+
+def running_task(owns: Callable[[Task], bool]) -> Task | None:
+    """The task that runs here, if it is the one that is asked about."""
+    # The object, not the proxy: it is kept, and compared by identity.
+    task = current_task._get_current_object() if current_task else None  # noqa: SLF001
+    return task if task is not None and owns(task) else None
+
+
+def running_delivery(task: Task | None) -> Delivery | None:
+    """The message that a running task runs.
+
+    None for a direct call, also where the body of a message's task calls its own function again.
+    """
+    if task is None or task.request.called_directly:
+        return None
+    entered: dict[str, Any] = task.request.__dict__
+    if _ENTERED in entered:
+        return None
+    entered[_ENTERED] = True
+    return Delivery(task, task.request)
+
+
+def _note_success(sender: Task, **_: Any) -> None:
+    mark = sender.request.__dict__.pop(_MARK, None)
+    if mark is None:
+        return
+    try:
+        mark()
+    except Exception as error:  # noqa: BLE001 - the result is published all the same
+        _log.warning(
+            "that the result of %s[%s] is published could not be recorded (%s): delivered once "
+            "more, it is published once more",
+            sender.name,
+            sender.request.id,
+            error,
+        )
+
+
+signals.task_success.connect(_note_success, weak=False)

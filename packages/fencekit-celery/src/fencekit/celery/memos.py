@@ -1,0 +1,77 @@
+"""Results as they are kept for a replay: the bytes of the task's own serializer.
+
+The first run returns what its memo says too. So a replay is the same value down to what a pickle
+shares inside, and encodes to the same bytes: a chord that was told a result twice counts it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kombu import serialization
+
+from fencekit.errors import IdempotencyResultMissing
+from fencekit.protocol import memo as markers
+from fencekit.protocol.memo import Memo
+
+__all__ = ["decode", "encode"]
+
+_log = logging.getLogger("fencekit.celery")
+
+_kombu: Final[Any] = serialization  # it has no types
+
+# A memo's encoding is "content type;content encoding"; a marker has no semicolon.
+_SEPARATOR: Final = ";"
+
+
+def encode(serializers: Sequence[str], key: str, result: Any) -> tuple[Memo, Any]:
+    """What is kept of a result, and the result as a replay will give it. Never raises.
+
+    What cannot be written leaves a marker and a warning, and is returned as it is.
+
+    Args:
+        serializers: names known to kombu; the first that can write it is used.
+        key: for the log.
+        result: what the task returned.
+    """
+    for serializer in serializers:
+        try:
+            kind, encoding, data = _kombu.dumps(result, serializer)
+            raw = data.encode(encoding) if isinstance(data, str) else bytes(data)
+            memo = Memo(f"{kind}{_SEPARATOR}{encoding}", raw)
+            value = decode(serializers, key, memo)
+        # The effect has happened, and nothing that is wrong with its result may undo its record.
+        except Exception:  # noqa: BLE001, S112
+            continue
+        return memo, value
+    _log.warning(
+        "the result for %r (a %s) is not kept: its serializer cannot write it; the work is "
+        "recorded as done, and a replay raises IdempotencyResultMissing",
+        key,
+        type(result).__qualname__,
+    )
+    return Memo(markers.UNSERIALISABLE, b""), result
+
+
+def decode(serializers: Sequence[str], key: str, memo: Memo) -> Any:
+    """Read a result back.
+
+    Only what these serializers may have written is read, so that who can write to Redis cannot
+    have a pickle loaded by a task that uses JSON.
+
+    Raises:
+        IdempotencyResultMissing: a marker, damaged, or of another serializer.
+    """
+    kind, separator, encoding = memo.encoding.partition(_SEPARATOR)
+    if not separator:
+        # Core's own: a marker, or JSON that a guard has written for the same key.
+        return markers.decode(key, memo.encoding, memo.data)
+    if kind not in {_kombu.registry.name_to_type.get(name) for name in serializers}:
+        reason = f"it is stored as {kind!r}, which this task does not read"
+        raise IdempotencyResultMissing(key, reason=reason)
+    try:
+        return _kombu.loads(memo.data, kind, encoding, accept={kind}, force=True)
+    except Exception:  # noqa: BLE001 - any loader may raise anything
+        raise IdempotencyResultMissing(key, reason="its memo is damaged") from None

@@ -1,0 +1,299 @@
+"""What happens to one call of an idempotent task.
+
+========================  ==========================================================================
+the key is                a message
+========================  ==========================================================================
+free                      runs; its result is kept, and returned as it was kept
+being worked at           is published again, as it is, to come back later
+done                      returns the kept result, so that chains and chords go on with it
+done, and published       is ignored: it was delivered once more after everything had been sent
+failed for good           fails with `IdempotencyFailed`
+out of attempts           fails with `IdempotencyExhausted`
+used with other arguments fails with `IdempotencyPayloadMismatch`
+========================  ==========================================================================
+
+What fails a message here is raised past ``autoretry_for``. A direct or an eager call has no message
+to put off: where the key is taken it raises `IdempotencyInProgress`, or for the lock
+`LockNotAcquired`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from celery.exceptions import Ignore, SoftTimeLimitExceeded, TaskPredicate
+from fencekit.celery import memos
+from fencekit.celery.current import TaskClaim, current
+from fencekit.celery.errors import StillBusy
+from fencekit.celery.published import is_published, publish_operation
+from fencekit.celery.terms import Terms
+from fencekit.errors import (
+    FenceKitError,
+    IdempotencyNotOwned,
+    IdempotencyResultMissing,
+    LockNotAcquired,
+    LockNotOwned,
+    OutcomeUnknown,
+    StoreError,
+)
+from fencekit.keys import names
+from fencekit.protocol.claim import BeginOutcome
+
+if TYPE_CHECKING:
+    from fencekit.celery.deliveries import Delivery
+    from fencekit.claims import Claim
+    from fencekit.handles import LockHandle
+    from fencekit.idempotency import IdempotencyGuard
+    from fencekit.locks import DistributedLock
+
+__all__ = ["Run"]
+
+_log = logging.getLogger("fencekit.celery")
+
+
+class Run:
+    """One call of an idempotent task."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        delivery: Delivery | None,
+        guard: IdempotencyGuard,
+        lock: DistributedLock | None,
+        *,
+        key: str,
+        resource: str | None,
+        payload: Any,
+        serializers: Sequence[str],
+    ) -> None:
+        self._terms = terms
+        self._delivery = delivery
+        self._guard = guard
+        self._lock = lock
+        self._key = key
+        self._resource = resource
+        self._payload = payload
+        self._serializers = serializers
+        # The message, where there is one that can be put off.
+        self._message = None if delivery is None or delivery.request.is_eager else delivery
+
+    def answer(self, call: Callable[[], Any]) -> Any:
+        """Run the body unless its work is done, being done, or not to be tried any more.
+
+        Raises:
+            Ignore: the message was put off, dropped, or has been answered before.
+            Reject: it could not be put off, and was given back to the broker.
+            IdempotencyFailed, IdempotencyExhausted, IdempotencyPayloadMismatch,
+                IdempotencyResultMissing, StillBusy: it ends as a failure.
+            IdempotencyInProgress, LockNotAcquired: a direct or eager call found it taken.
+            StoreError: Redis cannot be asked.
+            whatever the body raises.
+        """
+        try:
+            claim = self._begin()
+        except StoreError as error:
+            self._put_off(error, None, "Redis cannot be asked")
+        except FenceKitError:
+            self._blame()
+            raise
+        if claim.replayed:
+            return self._replay(claim)
+        if claim.outcome is BeginOutcome.IN_PROGRESS:
+            self._find_busy(claim)
+        if not claim.started:
+            self._find_over(claim)
+        if self._message is not None:
+            self._message.begun()
+        return self._work(claim, self._take_lock(claim), call)
+
+    # Where nothing began here.
+
+    def _begin(self) -> Claim:
+        terms, delivery = self._terms, self._delivery
+        return self._guard.begin(
+            self._key,
+            ttl=terms.ttl,
+            lease=terms.lease,
+            payload=self._payload,
+            max_attempts=terms.max_attempts,
+            # An eager call may be in a program that starts no threads.
+            renew=delivery is None or self._message is not None,
+            task_id="" if delivery is None else delivery.id,
+        )
+
+    def _find_busy(self, claim: Claim) -> NoReturn:
+        message, left = self._message, claim.retry_after
+        if message is None:
+            claim.answer()  # raises
+        elif claim.task_id == message.id:
+            # A copy of the holder's own message: its lease bounds the wait, and no state is
+            # written, because the holder's is this message's state.
+            left_s = None if left is None else left.total_seconds()
+            message.defer(left_s, "this very message is being run", counted=False)
+        elif self._terms.drops_busy and not message.feeds_a_canvas:
+            raise Ignore(f"{self._key!r} is being worked at by another message, and this is a copy")
+        waited = StillBusy(self._key, waited=self._waited)
+        self._put_off(waited, None if left is None else left.total_seconds(), "the key is taken")
+
+    def _find_over(self, claim: Claim) -> NoReturn:
+        if self._message is not None and self._message.failed_before():
+            raise Ignore(f"{self._key!r} has failed, and this message has told so before")
+        self._blame()
+        claim.answer()
+        raise AssertionError(claim.outcome)  # answer() has raised
+
+    def _replay(self, claim: Claim) -> Any:
+        message, memo = self._message, claim.memo
+        if message is not None:
+            if is_published(claim.published, message.id) or message.published():
+                raise Ignore(f"{self._key!r} is done, and this message's result was published")
+            spare = claim.task_id != message.id and not message.feeds_a_canvas
+            if spare and not self._terms.replays:
+                raise Ignore(f"{self._key!r} is done, and this is a copy")
+            self._publish_later(message)
+        try:
+            return None if memo is None else memos.decode(self._serializers, self._key, memo)
+        except IdempotencyResultMissing:
+            if message is not None and not message.has_readers:
+                return None
+            self._blame()
+            raise
+
+    def _put_off(self, error: FenceKitError, left_s: float | None, why: str) -> NoReturn:
+        """Have the message come back, or raise the error when it has done so for too long."""
+        message = self._message
+        if message is None or message.waited() >= self._terms.busy_timeout:
+            self._blame()
+            raise error
+        message.defer(left_s, why, counted=True)
+
+    # Where an attempt began here.
+
+    def _take_lock(self, claim: Claim) -> LockHandle | None:
+        if self._lock is None or self._resource is None:
+            return None
+        try:
+            return self._lock.acquire(
+                self._resource,
+                ttl=self._terms.lease,
+                renew=self._delivery is None or self._message is not None,
+                on_lost=lambda _: claim.lose(),
+            )
+        except LockNotAcquired as error:
+            self._give_back(claim)
+            if self._message is None:
+                raise
+            busy = StillBusy(self._resource, waited=self._waited)
+            self._put_off(busy, error.retry_after_ms / 1000, "the lock is taken")
+        except StoreError as error:
+            self._give_back(claim)
+            self._put_off(error, None, "Redis cannot be asked")
+        except BaseException:
+            self._give_back(claim)
+            raise
+
+    def _work(self, claim: Claim, handle: LockHandle | None, call: Callable[[], Any]) -> Any:
+        token = current.set(TaskClaim(claim, handle, self._terms.lease))
+        try:
+            result = call()
+        except BaseException as error:
+            self._end_badly(claim, error)
+            raise
+        else:
+            return self._complete(claim, result)
+        finally:
+            current.reset(token)
+            self._release(handle)
+
+    def _complete(self, claim: Claim, result: Any) -> Any:
+        memo, value = memos.encode(self._serializers, self._key, result)
+        try:
+            try:
+                claim.complete_memo(memo)
+            except SoftTimeLimitExceeded:
+                # The body had ended, and so the time limit has nothing to end any more.
+                claim.complete_memo(memo)
+        except IdempotencyNotOwned as error:
+            self._find_replaced(error)
+            raise
+        except OutcomeUnknown:
+            # The effect has happened and its result is here: it goes where it is waited for. The
+            # message is acknowledged after that, so it does not come again.
+            _log.exception(
+                "the work of %r is done, but Redis did not confirm the record of it: another "
+                "message with this key may run it again once the lease is over",
+                self._key,
+            )
+            return value
+        if self._message is not None:
+            self._publish_later(self._message)
+        return value
+
+    def _end_badly(self, claim: Claim, error: BaseException) -> None:
+        try:
+            if isinstance(error, TaskPredicate) or not isinstance(error, Exception):
+                # Retry, Ignore and Reject are no failures, and neither is the worker's end.
+                claim.release()
+            elif isinstance(error, SoftTimeLimitExceeded):
+                claim.fail(error)
+            else:
+                terminal = isinstance(error, self._terms.terminal_for)
+                claim.fail(error, terminal=terminal)
+                if terminal:
+                    self._blame()
+        except IdempotencyNotOwned as lost:
+            if not isinstance(error, TaskPredicate):
+                self._find_replaced(lost)
+        except StoreError as unanswered:
+            _log.warning(
+                "that the attempt at %r has ended could not be recorded (%s): it counts as running "
+                "until its lease is over",
+                self._key,
+                unanswered,
+            )
+
+    def _find_replaced(self, lost: IdempotencyNotOwned) -> None:
+        """Another attempt has taken over: its result is this message's, once there is one.
+
+        Returns where the record is gone, so that nobody can say whether anybody took over.
+        """
+        self._blame()
+        message = self._message
+        if message is None:
+            return
+        with suppress(StoreError):
+            if self._guard.status(self._key) is not None:
+                message.defer(None, f"{lost}", counted=True)
+
+    def _give_back(self, claim: Claim) -> None:
+        try:
+            claim.release()
+        except (StoreError, IdempotencyNotOwned) as error:
+            _log.warning("the attempt at %r could not be given back (%s)", self._key, error)
+
+    def _release(self, handle: LockHandle | None) -> None:
+        if handle is None:
+            return
+        try:
+            handle.release()
+        except LockNotOwned as error:
+            _log.warning("%s", error)
+        except StoreError as error:
+            _log.warning("%r could not be released (%s): its lease ends it", handle, error)
+
+    # What each of them needs.
+
+    @property
+    def _waited(self) -> Any:
+        return None if self._message is None else self._message.waited()
+
+    def _blame(self) -> None:
+        if self._delivery is not None:
+            self._delivery.blame()
+
+    def _publish_later(self, message: Delivery) -> None:
+        operation = publish_operation(names(self._guard.prefix, self._key), message.id)
+        message.when_published(lambda: self._guard.driver.execute(operation))

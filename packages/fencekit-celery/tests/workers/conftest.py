@@ -1,0 +1,71 @@
+"""One server and one worker of each pool serve all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from fencekit.celery import configure
+from harness import celery_tasks, servers
+from harness.servers import Server
+from harness.workers import Effects, Worker
+
+OTHER_POOLS = ("threads", "gevent", "eventlet", "solo")
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Server]:
+    """Give a server that is broker, result backend, store of records and ledger of effects."""
+    with servers.start() as server:
+        app = celery_tasks.app
+        app.conf.update(broker_url=server.url, result_backend=server.url)
+        app.conf.fencekit_redis_url = server.url
+        configure(app, redis=server.url)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def workers(broker: Server) -> Iterator[dict[str, Worker]]:
+    """Keep the workers that were started, by pool."""
+    with ExitStack() as stack:
+        running: dict[str, Worker] = {}
+        yield running
+        for worker in running.values():
+            stack.enter_context(worker)
+
+
+@pytest.fixture(
+    params=["prefork", *(pytest.param(pool, marks=pytest.mark.slow) for pool in OTHER_POOLS)]
+)
+def pool(
+    request: pytest.FixtureRequest, broker: Server, workers: dict[str, Worker]
+) -> Iterator[str]:
+    """Have a worker of one pool running, and no other."""
+    name: str = request.param
+    for other, worker in list(workers.items()):
+        if other != name or not worker.process.alive:
+            worker.kill()
+            del workers[other]
+    if name not in workers:
+        workers[name] = Worker(broker, pool=name, concurrency=4)
+        workers[name].ready()
+    began = len(workers[name].log())
+    yield name
+    print(workers[name].log()[began:])  # noqa: T201 - shown where a test has failed
+
+
+@pytest.fixture
+def effects(broker: Server) -> Iterator[Effects]:
+    """Give what the tasks did."""
+    effects = Effects(broker)
+    yield effects
+    effects.close()
+
+
+@pytest.fixture
+def tasks(broker: Server) -> Any:
+    """Give the tasks by name."""
+    return celery_tasks.app.tasks

@@ -1,0 +1,205 @@
+"""The tasks that real workers run in tests; what they did is counted in lists of their own.
+
+A task's ``steps`` say what its body does, one word or a word and its argument each:
+
+``sleep S``, ``raise NAME``, ``retry N`` (itself, until it has run N times), ``die N`` (kill its
+process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file), ``attempt``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from celery import Celery, signals
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+from fencekit.celery import current_claim, idempotent_task
+
+URL = os.environ.get("FENCEKIT_TEST_URL", "redis://localhost:6379/0")
+VISIBILITY = float(os.environ.get("FENCEKIT_TEST_VISIBILITY", "3600"))
+
+# Celery has no types.
+app: Any = Celery("tasks", broker=URL, backend=URL)
+app.conf.update(
+    fencekit_redis_url=URL,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": VISIBILITY,
+        # Without these two no redelivery is ever seen in a test's time.
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    },
+    result_backend_transport_options={"visibility_timeout": VISIBILITY},
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    worker_deduplicate_successful_tasks=False,
+)
+
+_clients = threading.local()
+
+
+class Declined(Exception):
+    """An error after which trying again is no use."""
+
+
+def effects() -> Any:
+    """A client for what is counted."""
+    client = getattr(_clients, "client", None)
+    if client is None or _clients.pid != os.getpid():
+        client = _clients.client = redis.Redis.from_url(URL)
+        _clients.pid = os.getpid()
+    return client
+
+
+def work(task: Any, key: str, steps: list[list[Any]], result: Any) -> Any:
+    """Do what the steps say, then have the effect."""
+    client = effects()
+    runs = client.rpush(f"runs:{key}", str(task.request.id))
+    running = client.incr(f"running:{key}")
+    client.set(f"most:{key}", max(running, int(client.get(f"most:{key}") or 0)))
+    try:
+        for step in steps:
+            result = _take(task, step, runs, result)
+    finally:
+        client.decr(f"running:{key}")
+    client.rpush(f"effects:{key}", str(task.request.id))
+    if result == "attempt":
+        claim = current_claim()
+        return [claim.attempt, claim.reclaimed, threading.current_thread().name]
+    return result
+
+
+def _take(task: Any, step: list[Any], runs: int, result: Any) -> Any:
+    word = step[0]
+    argument: Any = step[1] if len(step) > 1 else None
+    if word == "sleep":
+        until = time.monotonic() + float(argument)
+        while time.monotonic() < until:
+            time.sleep(0.02)
+    elif word == "raise":
+        raise {"ValueError": ValueError, "Declined": Declined}[str(argument)](str(step))
+    elif word == "fail" and runs <= int(argument):
+        raise ValueError(str(step))
+    elif word == "retry" and runs < int(argument):
+        raise task.retry(countdown=0)
+    elif word == "die" and runs <= int(argument):
+        effects().decr(f"running:{task.request.args[0]}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "ignore":
+        raise Ignore
+    elif word == "reject":
+        raise Reject("no", requeue=False)
+    elif word == "catch":
+        try:
+            time.sleep(10)
+        except SoftTimeLimitExceeded:
+            effects().rpush(f"caught:{task.request.args[0]}", 1)
+            raise
+    elif word == "open":
+        return open(os.devnull)  # noqa: PTH123 - what cannot be serialised
+    return result
+
+
+def naive(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Skip what another message has taken: the decorator that everybody writes first."""
+
+    @functools.wraps(function)
+    def wrapper(self: Any, key: str, *args: Any, **kwargs: Any) -> Any:
+        if not effects().set(f"naive:{key}", self.request.id, nx=True, ex=60):
+            return None
+        return function(self, key, *args, **kwargs)
+
+    return wrapper
+
+
+@app.task(bind=True, name="plain")
+def plain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Nothing protects it."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="guessed")
+@naive
+def guessed(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """The naive decorator."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="once")
+@idempotent_task(key="key", fingerprint="result", lease="1s", ttl="5m", terminal_for=(Declined,))
+def once(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """The ordinary case."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="auto", autoretry_for=(Exception,), max_retries=5, default_retry_delay=0)
+@idempotent_task(key="key", lease="1s", ttl="5m", busy_timeout="1s", max_attempts=3)
+def auto(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Retried for everything, and capped."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="autoplain", autoretry_for=(Exception,), max_retries=5)
+@naive
+def autoplain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Retried for everything, under the naive decorator."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="patient", max_retries=2, default_retry_delay=0)
+@idempotent_task(key="key", lease="1s", ttl="5m")
+def patient(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Has few retries to spend."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="capped")
+@idempotent_task(key="key", lease="1s", ttl="5m", max_attempts=3)
+def capped(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Three attempts in all."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="dropped")
+@idempotent_task(key="key", lease="1s", ttl="5m", retry_on_in_progress=False, on_done="ignore")
+def dropped(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Copies are dropped."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="locked")
+@idempotent_task(key="key", lock_resource=lambda key: f"till-{key[:5]}", lease="1s", ttl="5m")
+def locked(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Holds a lock that is coarser than its key."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(name="collect")
+def collect(results: Any, key: str) -> Any:
+    """The body of a chord, or a step of a chain: keeps what it was given."""
+    effects().rpush(f"collected:{key}", repr(results))
+    return results
+
+
+@app.task(name="errback")
+def errback(*_: Any, key: str) -> None:
+    """Counts failures."""
+    effects().rpush(f"errors:{key}", 1)
+
+
+def die_when_told(sender: Any, **_: Any) -> None:
+    """Kill the worker right after the result was published, once."""
+    args = sender.request.args
+    if args and effects().delete(f"die-after-success:{args[0]}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+signals.task_success.connect(die_when_told)
