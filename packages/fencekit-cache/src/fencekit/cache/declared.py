@@ -63,13 +63,11 @@ class Declared(Generic[T]):
             raise TypeError(msg)
         return definition.policy.subject(text, [check_tag(tag) for tag in dict.fromkeys(tags)])
 
-    def _subjects(self, keys: Iterable[Key]) -> tuple[list[Key], list[Subject]]:
-        """Keys, each once, and what the scripts call their entries."""
+    def _each_once(self, keys: Iterable[Key]) -> list[Key]:
         if isinstance(keys, str | bytes):
             msg = f"expected some keys, not one {type(keys).__name__}"
             raise TypeError(msg)
-        once = list(dict.fromkeys(keys))
-        return once, [self._subject(key) for key in once]
+        return list(dict.fromkeys(keys))
 
     def _encode(self, value: T) -> bytes:
         codec = self._definition.codec

@@ -88,7 +88,8 @@ class Loading(Reading[T]):
         if not callable(load_many):
             msg = f"the loader must be callable, not {type(load_many).__name__}"
             raise TypeError(msg)
-        once, asked = self._subjects(keys)
+        once = self._each_once(keys)
+        asked = [self._subject(key) for key in once]
         subjects = dict(zip(asked, once, strict=True))
         observer = Observer(self._definition, "get_or_load_many")
         found = yield from self._find_many(access, "get_or_load_many", asked)

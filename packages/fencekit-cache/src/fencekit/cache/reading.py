@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -12,9 +11,10 @@ from fencekit.cache.declared import Declared
 from fencekit.cache.entry import HEADER_BYTES
 from fencekit.cache.policy import Subject
 from fencekit.cache.protocol import Found, judge, look, look_many, moment, read_many
-from fencekit.cache.spelling import Key
+from fencekit.cache.spelling import Key, key_text
 from fencekit.cache.watching import Observer
 from fencekit.errors import StoreError
+from fencekit.keys import cache_entry
 from fencekit.protocol.operation import Flow
 
 if TYPE_CHECKING:
@@ -79,9 +79,10 @@ class Reading(Declared[T]):
 
     def _get_many(self, access: Access[Any, Any], keys: Iterable[Key]) -> Flow[dict[Key, T]]:
         definition = self._definition
-        once, subjects = self._subjects(keys)
+        once = self._each_once(keys)
         if not definition.tagged and definition.hooks is None:
-            return (yield from self._get_many_plain(access, once, subjects))
+            return (yield from self._get_many_plain(access, once))
+        subjects = [self._subject(key) for key in once]
         found = yield from self._find_many(access, "get_many", subjects)
         observer = Observer(definition, "get_many")
         values: dict[Key, T] = {}
@@ -93,9 +94,7 @@ class Reading(Declared[T]):
             observer.looked(subject.key, state)
         return values
 
-    def _get_many_plain(
-        self, access: Access[Any, Any], keys: list[Key], subjects: list[Subject]
-    ) -> Flow[dict[Key, T]]:
+    def _get_many_plain(self, access: Access[Any, Any], keys: list[Key]) -> Flow[dict[Key, T]]:
         """Without tags or hooks: what every value that is not to be refreshed begins with is known.
 
         A thousand entries are a thousand comparisons then, and not as many objects of ours.
@@ -103,18 +102,20 @@ class Reading(Declared[T]):
         definition = self._definition
         policy, read = definition.policy, definition.codec.read
         plain, size = policy.plain, len(policy.plain)
+        entries = [cache_entry(policy.prefix, policy.domain, key_text(key)) for key in keys]
         values: dict[Key, T] = {}
         try:
-            raws, _ = yield from read_many(
-                [subject.entry for subject in subjects], (), is_cluster=access.driver.is_cluster
-            )
-            for key, subject, raw in zip(keys, subjects, raws, strict=True):
+            raws, _ = yield from read_many(entries, (), is_cluster=access.driver.is_cluster)
+            for key, raw in zip(keys, raws, strict=True):
                 if raw is None:
                     continue
                 if raw[:size] == plain:
-                    with suppress(Exception):  # as in `_decode`: it reads as a miss
+                    try:
                         values[key] = read(raw[HEADER_BYTES:])
+                    except Exception:  # noqa: BLE001, S112 - as in `_decode`: a miss
+                        continue
                     continue
+                subject = policy.subject(key_text(key))
                 found = yield from judge(subject, policy, access.clock, raw, tags=b"", as_of=0)
                 usable, value = self._decode(found)
                 if value is not None and _state_of(usable) == "value":
