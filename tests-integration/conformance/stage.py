@@ -297,7 +297,8 @@ class Backend(Site):
             self.data_servers: Callable[[], list[Server]] = lambda: group.nodes
             self._let_in(group.nodes, acl)
         elif profile.topology == "sentinel":
-            watched = stack.enter_context(sentinel(kind))
+            # Nothing is to fail over here, however busy the machine, or cut off the Sentinel.
+            watched = stack.enter_context(sentinel(kind, down_after_ms=30_000))
             self.url, self.topology = watched.url, "sentinel"
             self.data_servers = lambda: [watched.primary()]
             self._let_in(watched.servers, acl)

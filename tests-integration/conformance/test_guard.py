@@ -87,8 +87,8 @@ async def test_a_running_attempt_is_in_the_way(rig: Rig) -> None:
 
 async def test_a_lease_is_renewed_while_the_work_runs(rig: Rig) -> None:
     guard = rig.guard()
-    async with entered(guard.begin("job", ttl=LONG, lease=ms(300))) as claim:
-        await rig.sleep(0.8)
+    async with entered(guard.begin("job", ttl=LONG, lease=ms(1200))) as claim:
+        await rig.sleep(1.5)
         assert not claim.lost.is_set()
         assert not (await got(guard.begin("job", ttl=LONG))).started
         await got(claim.complete(None))
