@@ -102,7 +102,14 @@ class Reading(Declared[T]):
         definition = self._definition
         policy, read = definition.policy, definition.codec.read
         plain, size = policy.plain, len(policy.plain)
-        entries = [cache_entry(policy.prefix, policy.domain, key_text(key)) for key in keys]
+        stem = cache_entry(policy.prefix, policy.domain, "")
+        entries = [
+            # The usual key is an int, which needs no encoding.
+            f"{stem}{key}"
+            if type(key) is int
+            else cache_entry(policy.prefix, policy.domain, key_text(key))
+            for key in keys
+        ]
         values: dict[Key, T] = {}
         try:
             raws, _ = yield from read_many(entries, (), is_cluster=access.driver.is_cluster)
