@@ -49,8 +49,6 @@ TEMPLATES = [
 
 FENCEKIT = {"REDIS_URL": os.environ.get("LEDGER_REDIS_URL", "redis://localhost:6379/0")}
 
-_ATOMIC_REQUESTS = bool(os.environ.get("LEDGER_ATOMIC_REQUESTS"))
-
 
 def _postgres(**options: Any) -> dict[str, Any]:
     return {
@@ -59,7 +57,6 @@ def _postgres(**options: Any) -> dict[str, Any]:
         "NAME": os.environ.get("LEDGER_POSTGRES_NAME", "ledger"),
         "USER": "postgres",
         "OPTIONS": options,
-        "ATOMIC_REQUESTS": _ATOMIC_REQUESTS,
     }
 
 
@@ -73,7 +70,6 @@ def _mariadb(url: str) -> dict[str, Any]:
         "PASSWORD": parts.password or "",
         "NAME": parts.path.strip("/"),
         "OPTIONS": {"charset": "utf8mb4"},
-        "ATOMIC_REQUESTS": _ATOMIC_REQUESTS,
     }
 
 
@@ -86,7 +82,6 @@ DATABASES: dict[str, dict[str, Any]] = {
             "timeout": 30,
             "init_command": "PRAGMA journal_mode = wal; PRAGMA synchronous = normal;",
         },
-        "ATOMIC_REQUESTS": _ATOMIC_REQUESTS,
     },
     # The same database, twice.
     "postgres": _postgres(),

@@ -45,7 +45,7 @@ class Databases:
         self._postgres = postgres
         self._ready: set[str] = set()
         self._folder = Path(tempfile.mkdtemp(prefix="fk-ledger-"))
-        self.environment: dict[str, str] = {}
+        self.places: dict[str, dict[str, str]] = {}
 
     def missing(self, alias: str) -> str | None:
         """Why a database cannot be used here; None if it can."""
@@ -74,10 +74,10 @@ class Databases:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             tables = [
                 connections[alias].ops.quote_name(model._meta.db_table)
-                for model in apps.get_models()
+                for model in apps.get_models(include_auto_created=True)
                 if model._meta.managed
                 and not model._meta.proxy
-                and model._meta.app_label not in {"contenttypes", "auth"}
+                and model._meta.label not in {"contenttypes.ContentType", "auth.Permission"}
             ]
             if connections[alias].vendor == "postgresql":
                 cursor.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY CASCADE")
@@ -91,14 +91,6 @@ class Databases:
             if connections[alias].vendor == "mysql":
                 cursor.execute("SET FOREIGN_KEY_CHECKS = 1")
 
-    def environment_of(self, alias: str) -> dict[str, str]:
-        """The environment in which another process finds this database as its own."""
-        return {
-            **self.environment,
-            "DJANGO_SETTINGS_MODULE": "ledger.settings",
-            "LEDGER_ALIAS": alias,
-        }
-
     def close(self) -> None:
         """Close all connections of this thread and delete the files."""
         from django.db import connections  # noqa: PLC0415
@@ -107,22 +99,21 @@ class Databases:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _place(self, alias: str) -> None:
-        from django.db import connections  # noqa: PLC0415
-
         if alias == "default":
-            name = str(self._folder / "ledger.sqlite3")
-            self.environment["LEDGER_SQLITE"] = name
-            connections["default"].close()
-            connections.settings["default"]["NAME"] = name
-            connections["default"].settings_dict["NAME"] = name
+            self._move("default", NAME=str(self._folder / "ledger.sqlite3"))
         elif alias == "postgres":
             server = self._postgres()
             name = server.create("ledger")
-            self.environment |= {"LEDGER_POSTGRES_HOST": server.host, "LEDGER_POSTGRES_NAME": name}
             for each in ("postgres", "repeatable"):
-                place = {"HOST": server.host, "NAME": name}
-                connections.settings[each].update(place)
-                connections[each].settings_dict.update(place)
+                self._move(each, HOST=server.host, NAME=name)
+
+    def _move(self, alias: str, **place: str) -> None:
+        from django.db import connections  # noqa: PLC0415
+
+        connections[alias].close()
+        connections.settings[alias].update(place)
+        connections[alias].settings_dict.update(place)
+        self.places[alias] = place
 
 
 @contextmanager

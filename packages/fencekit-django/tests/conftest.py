@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ledger.hands import Hands
 from ledger.routing import using
 from ledger.stage import ALIASES, Databases, set_up
 
@@ -26,6 +27,14 @@ def databases(servers: ServerPool) -> Iterator[Databases]:
     stage = Databases(lambda: servers.shared("postgres", postgres.start))
     yield stage
     stage.close()
+
+
+@pytest.fixture(scope="session")
+def hands(databases: Databases) -> Iterator[Hands]:
+    """Share the process that forks workers."""
+    found = Hands(databases)
+    yield found
+    found.close()
 
 
 @pytest.fixture

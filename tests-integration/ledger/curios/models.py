@@ -23,6 +23,16 @@ class Restaurant(Place):
     stars = models.IntegerField(default=0)
 
 
+class Guest(FencedModel):
+    """One table and a neighbour, and no trigger that would help a naive update."""
+
+    place = models.ForeignKey(Place, models.CASCADE)
+    value = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
 class PlaceProxy(Place):
     """Another class for the same table."""
 

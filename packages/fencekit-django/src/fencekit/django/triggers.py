@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import FieldDoesNotExist
 from django.db.migrations.operations.base import Operation
 from fencekit.django import trigger_sql
 from fencekit.django.fields import fence_problem
@@ -101,6 +100,7 @@ class AddFenceTrigger(_TriggerOperation):
         """Keep the trigger with the model.
 
         Raises:
+            LookupError: there is no such model here.
             ValueError: the model has no such fence.
         """
         model = _state_of(state, app_label, self.model)
@@ -140,7 +140,11 @@ class RemoveFenceTrigger(_TriggerOperation):
         self.model = model
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """Forget the trigger."""
+        """Forget the trigger.
+
+        Raises:
+            LookupError: there is no such model here.
+        """
         _keep(_state_of(state, app_label, self.model), None)
         state.reload_model(app_label, self.model.lower(), delay=True)
 
@@ -170,7 +174,7 @@ def _state_of(state: Any, app_label: str, model: str) -> Any:
     try:
         return state.models[app_label, model.lower()]
     except KeyError:
-        raise FieldDoesNotExist(f"there is no model {app_label}.{model} here") from None
+        raise LookupError(f"there is no model {app_label}.{model} here") from None
 
 
 def _keep(model: Any, trigger: Mapping[str, Any] | None) -> None:
