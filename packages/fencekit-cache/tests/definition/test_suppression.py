@@ -13,6 +13,14 @@ import valkey.exceptions
 from fencekit.cache import is_transient, suppress_redis_errors
 from fencekit.errors import LockNotAcquired, OutcomeUnknown, StoreRefused, StoreUnavailable
 
+
+def named(value: object) -> str:
+    """An id for a parameter: of an error its library too, for two have errors of one name."""
+    if not isinstance(value, BaseException):
+        return str(value)
+    return f"{type(value).__module__.partition('.')[0]}-{type(value).__name__}-{str(value)[:20]}"
+
+
 SUPPRESSED = [
     redis.ConnectionError("away"),
     redis.TimeoutError("slow"),
@@ -34,7 +42,7 @@ def raising(error: BaseException) -> Any:
     return function
 
 
-@pytest.mark.parametrize("error", SUPPRESSED, ids=repr)
+@pytest.mark.parametrize("error", SUPPRESSED, ids=named)
 def test_an_error_of_the_server_becomes_none(error: Exception) -> None:
     assert raising(error)() is None
 
@@ -48,7 +56,7 @@ def test_an_error_of_the_server_becomes_none(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error",
     [*OTHERS, LockNotAcquired("x", retry_after_ms=1, holder="y"), KeyboardInterrupt()],
-    ids=repr,
+    ids=named,
 )
 def test_everything_else_goes_on(error: BaseException) -> None:
     with pytest.raises(type(error)):
@@ -102,8 +110,8 @@ def caused_by(cause: BaseException) -> StoreUnavailable:
         (redis.ConnectionError(), True),
         (redis.TimeoutError(), True),
         (redis.BusyLoadingError(), True),
-        (redis.exceptions.ReadOnlyError(), True),
-        (redis.exceptions.ClusterDownError(""), True),
+        (redis.exceptions.ReadOnlyError("read only"), True),
+        (redis.exceptions.ClusterDownError("down"), True),
         (redis.AuthenticationError(), False),
         (redis.exceptions.NoPermissionError(), False),
         (redis.exceptions.OutOfMemoryError(), False),
@@ -117,7 +125,7 @@ def caused_by(cause: BaseException) -> StoreUnavailable:
         (caused_by(redis.AuthenticationError()), False),
         (KeyError(), False),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_what_may_pass_by_itself(error: Exception, transient: bool) -> None:  # noqa: FBT001
     assert is_transient(error) is transient

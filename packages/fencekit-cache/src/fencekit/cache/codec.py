@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from fencekit.cache.entry import FINGERPRINT_BYTES
-from fencekit.cache.shapes import check_shape
+from fencekit.cache.shapes import check_shape, is_class
 
 __all__ = ["Codec", "Decoded", "codec_for"]
 
@@ -107,7 +107,7 @@ class _PydanticCodec(Codec[T]):
             msg = f"{_name_of(kind)} is nothing that pydantic can write: {error}"
             raise TypeError(msg) from error
         super().__init__(_name_of(kind), _schema_of(adapter, shape.spelled), version)
-        self._class = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        self._class = kind if is_class(kind) and issubclass(kind, BaseModel) else None
         self._write = adapter.serializer.to_json
         # No method: many values are read with one call, and this one is C all through.
         self.read = partial(  # type: ignore[method-assign]
@@ -149,7 +149,7 @@ def codec_for(kind: Any, version: str | int) -> Codec[Any]:
     Raises:
         TypeError: it cannot be written, or cannot come back equal; the message names the field.
     """
-    if isinstance(kind, type) and all(hasattr(kind, method) for method in _METHODS):
+    if is_class(kind) and all(hasattr(kind, method) for method in _METHODS):
         if not issubclass(kind, BaseModel):
             return _MethodsCodec(cast("type[_JsonClass]", kind), version)
         if any(
@@ -164,7 +164,7 @@ def codec_for(kind: Any, version: str | int) -> Codec[Any]:
 
 
 def _name_of(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+    return kind.__name__ if is_class(kind) else str(kind)
 
 
 def _annotations(kind: type) -> dict[str, Any]:

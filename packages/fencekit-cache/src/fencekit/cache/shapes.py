@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import types
 import typing
 from typing import Any
 
@@ -11,10 +12,15 @@ from pydantic import BaseModel, PlainSerializer, SecretBytes, SecretStr, WrapSer
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-__all__ = ["Shape", "check_shape"]
+__all__ = ["Shape", "check_shape", "is_class"]
 
 _SERIALIZERS = (PlainSerializer, WrapSerializer)
 _FINITE_AS_TEXT = frozenset({"constants", "strings"})
+
+
+def is_class(kind: Any) -> bool:
+    """Whether a type is a class, and not, as Python 3.10 has it, ``list[int]`` too."""
+    return isinstance(kind, type) and not isinstance(kind, types.GenericAlias)
 
 
 @dataclasses.dataclass
@@ -58,7 +64,7 @@ def _walk(kind: Any, path: str, config: Any, shape: Shape, known: set[Any]) -> N
         if _once(kind, known):
             _walk(kind, path, config, shape, known)
         return
-    if isinstance(kind, type):
+    if is_class(kind):
         _check_leaf(kind, path, config, shape)
         if _once(kind, known):
             _walk_class(kind, path, config, shape, known)
