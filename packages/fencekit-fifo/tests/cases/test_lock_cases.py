@@ -202,7 +202,7 @@ async def test_lock_redisson_7272(proxy: Proxy, queue: Queue) -> None:
                 lease = await asyncio.wait_for(lock.acquire(), chance.random() * 0.2)
             except asyncio.TimeoutError:
                 return
-            await asyncio.sleep(chance.random() * 0.002)
+            await asyncio.sleep(chance.random() * 0.001)
             await lock.release(lease)
 
         await asyncio.gather(*(one(number) for number in range(1000)))
@@ -248,8 +248,8 @@ async def test_lock_redisson_5761(twin: Twin) -> None:
             started = time.monotonic()
             async with lock.hold(timeout=30):
                 waits.append(time.monotonic() - started)
-                await asyncio.sleep(chance.random() * 0.002)
-            await asyncio.sleep(chance.random() * 0.01)
+                await asyncio.sleep(chance.random() * 0.001)
+            await asyncio.sleep(chance.random() * 0.02)
 
     await asyncio.gather(*(contend(number) for number in range(20)))
     assert len(waits) == 500
