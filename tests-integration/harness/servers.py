@@ -118,12 +118,17 @@ class Server:
         return ""
 
     def clean(self) -> None:
-        """Make it as good as new: no data, no scripts, no statistics, nobody paused."""
+        """Make it as good as new: no data, no scripts, no statistics, nobody paused, nobody there.
+
+        A client that an earlier test forgot must not be counted by this one.
+        """
         with Wire(self.unix_path) as wire:
             for words in (
                 ("CLIENT", "UNPAUSE"),
                 ("FLUSHALL",),
                 ("SCRIPT", "FLUSH"),
+                ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+                ("CLIENT", "KILL", "TYPE", "pubsub"),
                 ("CONFIG", "RESETSTAT"),
             ):
                 wire.call(*words)

@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fencekit.drivers.aio_keeper import AsyncLeaseKeeper
@@ -57,6 +58,9 @@ class AsyncDriver:
             if driver is None:
                 driver = cls(describe(client, "async"))
                 _drivers[client] = driver
+                # Driver and states refer to each other: without this their connections would stay
+                # open until the garbage collector comes round.
+                weakref.finalize(client, driver.abandon).atexit = False
             return driver
 
     @property
@@ -163,6 +167,17 @@ class AsyncDriver:
         if state is not None:
             await state.settle()
             await state.close()
+
+    def abandon(self) -> None:
+        """Have each loop close what it has here, without waiting.
+
+        Called when the client is gone, possibly by the garbage collector in the middle of anything,
+        and in any thread.
+        """
+        for loop, state in list(self._states.items()):
+            # A loop that is closed has closed them, or nobody can.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(state.abandon)
 
     def forked(self) -> None:
         """Start afresh in a forked child: the loops and connections are the parent's."""

@@ -143,6 +143,15 @@ class LeaseKeeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join(TIMEOUT * 2)
 
+    def abandon(self) -> None:
+        """Have the thread end by itself, and its connection with it; waits for no lock."""
+        self._closing = True
+        if self._changed.acquire(blocking=False):
+            self._changed.notify()
+            self._changed.release()
+        if self._thread is None and self._courier is not None:
+            self._courier.abandon()
+
     def _push(self, kept: Kept, look_at: float) -> None:
         heapq.heappush(self._queue, (look_at, next(self._order), kept))
 

@@ -324,12 +324,24 @@ class LoopState:
 
     async def close(self) -> None:
         """Close the connections and forget the loop."""
+        if tasks := self._shut():
+            await asyncio.wait(tasks, timeout=_LAST_CHANCE)
+
+    def abandon(self) -> None:
+        """Close the connections of a driver that nobody uses any more, after its last words."""
+        if not self._background:
+            self._shut()
+            return
+        for task in self._background:
+            task.add_done_callback(lambda _: self._background or self._shut())
+
+    def _shut(self) -> list[asyncio.Task[None]]:
+        """Close the connections and forget the loop; returns connections in the making."""
         self._driver.forget(self)
         self.keeper.close()
         connecting = [self.hub.close(), *(lane.close() for lane in self._lanes.values())]
         self._lanes.clear()
-        if tasks := [task for task in connecting if task is not None]:
-            await asyncio.wait(tasks, timeout=_LAST_CHANCE)
+        return [task for task in connecting if task is not None]
 
     async def _route(self, parcel: Parcel, purpose: str) -> None:
         """Ask for the slot table, then dispatch."""

@@ -81,6 +81,9 @@ class SyncDriver:
             if driver is None:
                 driver = cls(describe(client, "sync"))
                 _drivers[client] = driver
+                # Driver, hub and keeper refer to each other: without this their connections would
+                # stay open until the garbage collector comes round.
+                weakref.finalize(client, driver.abandon).atexit = False
             return driver
 
     @property
@@ -183,6 +186,16 @@ class SyncDriver:
         self.hub.close()
         for pool in list(self._pools.values()):
             pool.close()
+
+    def abandon(self) -> None:
+        """Close what is idle and tell the threads to end, without a lock and without waiting.
+
+        Called when the client is gone, possibly by the garbage collector in the middle of anything.
+        """
+        self.keeper.abandon()
+        self.hub.abandon()
+        for pool in list(self._pools.values()):
+            pool.abandon()
 
     def forked(self) -> None:
         """Start afresh in a forked child: connections, threads and locks are the parent's."""

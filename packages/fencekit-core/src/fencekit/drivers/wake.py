@@ -112,7 +112,7 @@ class WakeHub:
         self._wire: Wire | None = None
         self._lost: WireLost | None = None  # how the reader found the present connection
         self._heard_at = 0.0
-        self._nudge = Nudge()
+        self._nudge: Nudge | None = None  # made with the thread: most clients never wait
         self._reader: Waiter | None = None
         self._sleepers: dict[Waiter, None] = {}
         self._joining = 0
@@ -200,7 +200,8 @@ class WakeHub:
         """Sleep, or read for all where nobody does; lets go of the lock meanwhile."""
         wire = self._wire
         reads = self._reader in {None, waiter} and not self._has_ears
-        if wire is None or self._lost is not None or not reads:
+        nudge = self._nudge
+        if wire is None or nudge is None or self._lost is not None or not reads:
             if self._reader is waiter:
                 self._reader = None
             self._sleepers[waiter] = None
@@ -211,12 +212,12 @@ class WakeHub:
                 self._lock.acquire()
                 self._sleepers.pop(waiter, None)
             return
-        self._reader, waiter.nudge = waiter, self._nudge
+        self._reader, waiter.nudge = waiter, nudge
         self._lock.release()
         try:
             # The hub's thread may have closed it since we let go of the lock.
             with suppress(ValueError, OSError):
-                self._nudge.wait(wire, seconds)
+                nudge.wait(wire, seconds)
         finally:
             self._lock.acquire()
             waiter.nudge = None
@@ -251,6 +252,15 @@ class WakeHub:
         if thread is not None and thread is not threading.current_thread():
             thread.join(TIMEOUT)
 
+    def abandon(self) -> None:
+        """Have the thread end by itself, and the connection with it; waits for no lock."""
+        self._closing = True
+        if self._lock.acquire(blocking=False):
+            self._relieved.notify()
+            self._lock.release()
+        if self._wire is not None:
+            self._wire.shut()
+
     def _attend(self, channel: str, state: Channel[Waiter]) -> None:
         """Have the server asked for a channel, and wait for it to confirm."""
         if self._thread is None:
@@ -268,6 +278,7 @@ class WakeHub:
 
     def _start(self) -> None:
         self._closing = False
+        self._nudge = self._nudge or Nudge()
         thread = threading.Thread(target=self._serve, name="fencekit-wake", daemon=True)
         thread.start()  # may fail, and the next to come must then try again
         self._thread = thread

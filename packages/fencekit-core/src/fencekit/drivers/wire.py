@@ -277,3 +277,9 @@ class WirePool:
                 self.drop(self._idle.pop())
             except IndexError:  # another thread took the last one
                 return
+
+    def abandon(self) -> None:
+        """Close the idle connections of a driver that nobody uses any more."""
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
