@@ -68,6 +68,7 @@ class Hands:
 def serve() -> None:
     """Set Django up, then fork what the parent asks for, until it ends."""
     import django  # noqa: PLC0415 - the settings are in this process's environment
+    import redis.asyncio.cluster  # noqa: F401, PLC0415 - imported by whoever makes a client first
     from django.test import Client  # noqa: PLC0415
 
     django.setup()

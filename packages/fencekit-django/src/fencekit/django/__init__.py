@@ -61,8 +61,10 @@ __all__ = [
 _MODELS = frozenset({"Effect", "Fence", "FencedModel"})
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODELS:
-        return getattr(import_module("fencekit.django.models"), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+if not TYPE_CHECKING:  # a checker would take every name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODELS:
+            return getattr(import_module("fencekit.django.models"), name)
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
