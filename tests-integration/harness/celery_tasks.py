@@ -6,6 +6,9 @@ A task's ``steps`` say what its body does, one word or a word and its argument e
 process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file), ``attempt``.
 """
 
+# Celery has no types, and neither have its decorators.
+# mypy: disable-error-code="untyped-decorator"
+
 from __future__ import annotations
 
 import functools
@@ -147,7 +150,7 @@ def auto(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="autoplain", autoretry_for=(Exception,), max_retries=5)
+@app.task(bind=True, name="autoplain", autoretry_for=(Exception,), default_retry_delay=0)
 @naive
 def autoplain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Retried for everything, under the naive decorator."""
@@ -182,6 +185,20 @@ def locked(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     return work(self, key, list(steps), result)
 
 
+@app.task(bind=True, name="limited", soft_time_limit=1, time_limit=2)
+@idempotent_task(key="key", lease="1s", ttl="5m", terminal_for=(Exception,))
+def limited(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Has time limits."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, name="brief", time_limit=1)
+@idempotent_task(key="key", lease="1s", ttl="5m", fingerprint="result")
+def brief(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Has a hard time limit."""
+    return work(self, key, list(steps), result)
+
+
 @app.task(name="collect")
 def collect(results: Any, key: str) -> Any:
     """The body of a chord, or a step of a chain: keeps what it was given."""
@@ -196,10 +213,10 @@ def errback(*_: Any, key: str) -> None:
 
 
 def die_when_told(sender: Any, **_: Any) -> None:
-    """Kill the worker right after the result was published, once."""
+    """Kill the worker, its pool included, right after the result was published, once."""
     args = sender.request.args
     if args and effects().delete(f"die-after-success:{args[0]}"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 signals.task_success.connect(die_when_told)

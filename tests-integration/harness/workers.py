@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
+from kombu import pools
 
 from harness.processes import Process
 from harness.waiting import eventually
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from harness.servers import Server
 
-__all__ = ["Effects", "Worker", "copies", "fresh_key"]
+__all__ = ["Effects", "Worker", "close_app", "copies", "fresh_key"]
 
 # A worker of one of five pools imports a lot, on a machine that is busy.
 _START_SECONDS = 60.0
@@ -146,6 +147,18 @@ class Effects:
 def fresh_key(word: str = "job") -> str:
     """A key that no other test uses."""
     return f"{word}-{uuid.uuid4().hex[:12]}"
+
+
+def close_app(app: Any) -> None:
+    """Close the connections of an app, which `app.close` leaves to the garbage collector."""
+    app.close()
+    pools.reset()  # they are the process's, whichever app filled them
+    consumer = getattr(app.backend, "result_consumer", None)
+    if consumer is not None:
+        consumer.stop()
+    client = getattr(app.backend, "client", None)
+    if hasattr(client, "connection_pool"):
+        client.connection_pool.disconnect()
 
 
 def copies(task: Any, key: str, count: int, **kwargs: Any) -> list[Any]:

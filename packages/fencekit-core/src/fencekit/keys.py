@@ -30,7 +30,7 @@ _NAME_BYTES = 512
 _OWNER_BYTES = 128
 
 
-_KINDS = frozenset({"lock", "fence", "gone", "idem", "queue", "tickets", "members"})
+_KINDS = frozenset({"lock", "fence", "gone", "idem", "queue", "tickets", "members", "unique"})
 
 
 class Names(NamedTuple):
@@ -46,6 +46,7 @@ class Names(NamedTuple):
     queue: str
     tickets: str
     members: str
+    unique: str
 
 
 @lru_cache(maxsize=4096)
@@ -73,6 +74,7 @@ def names(prefix: str, name: str) -> Names:
         stem + "queue",
         stem + "tickets",
         stem + "members",
+        stem + "unique",
     )
 
 

@@ -18,7 +18,7 @@ from fencekit.celery.terms import make_terms
 from fencekit.idempotency import IdempotencyGuard
 from fencekit.locks import DistributedLock
 
-__all__ = ["idempotent_task"]
+__all__ = ["check_function", "idempotent_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,7 +93,7 @@ def idempotent_task(
     )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        _check_function(function)
+        check_function(function, "idempotent_task")
         parameters = Parameters(function)
         execution = Execution(
             function,
@@ -135,10 +135,15 @@ def _expect(value: object, kind: type, what: str) -> None:
         raise TypeError(f"{what} must be a {kind.__name__}, or left out, not a {found}")
 
 
-def _check_function(function: Any) -> None:
+def check_function(function: Any, decorator: str) -> None:
+    """Refuse what Celery would not run as a plain function.
+
+    Raises:
+        TypeError: a task, an ``async def``, a generator, or no function.
+    """
     # Not isinstance, which would evaluate the proxy, and with it finalise the app.
     if issubclass(type(function), (Task, Proxy)):
-        raise TypeError("put @idempotent_task below @shared_task or @app.task, not above it")
+        raise TypeError(f"put @{decorator} below @shared_task or @app.task, not above it")
     if not callable(function):
         raise TypeError(f"expected a function, not {type(function).__name__}")
     name = getattr(function, "__qualname__", repr(function))

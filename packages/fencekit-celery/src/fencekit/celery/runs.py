@@ -22,17 +22,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery.exceptions import Ignore, SoftTimeLimitExceeded, TaskPredicate
 from fencekit.celery import memos
 from fencekit.celery.current import TaskClaim, current
-from fencekit.celery.errors import StillBusy
+from fencekit.celery.errors import StillBusy, told
 from fencekit.celery.published import is_published, publish_operation
 from fencekit.celery.terms import Terms
 from fencekit.errors import (
     FenceKitError,
     IdempotencyNotOwned,
+    IdempotencyPayloadMismatch,
     IdempotencyResultMissing,
     LockNotAcquired,
     LockNotOwned,
@@ -96,9 +98,9 @@ class Run:
             claim = self._begin()
         except StoreError as error:
             self._put_off(error, None, "Redis cannot be asked")
-        except FenceKitError:
+        except IdempotencyPayloadMismatch as error:
             self._blame()
-            raise
+            raise told(error) from None
         if claim.replayed:
             return self._replay(claim)
         if claim.outcome is BeginOutcome.IN_PROGRESS:
@@ -135,15 +137,18 @@ class Run:
             message.defer(left_s, "this very message is being run", counted=False)
         elif self._terms.drops_busy and not message.feeds_a_canvas:
             raise Ignore(f"{self._key!r} is being worked at by another message, and this is a copy")
-        waited = StillBusy(self._key, waited=self._waited)
-        self._put_off(waited, None if left is None else left.total_seconds(), "the key is taken")
+        left_s = None if left is None else left.total_seconds()
+        self._put_off(StillBusy.of(self._key, self._waited), left_s, "the key is taken")
 
     def _find_over(self, claim: Claim) -> NoReturn:
         if self._message is not None and self._message.failed_before():
             raise Ignore(f"{self._key!r} has failed, and this message has told so before")
         self._blame()
-        claim.answer()
-        raise AssertionError(claim.outcome)  # answer() has raised
+        try:
+            claim.answer()
+        except FenceKitError as error:
+            raise told(error) from None
+        raise AssertionError(claim.outcome)
 
     def _replay(self, claim: Claim) -> Any:
         message, memo = self._message, claim.memo
@@ -156,18 +161,18 @@ class Run:
             self._publish_later(message)
         try:
             return None if memo is None else memos.decode(self._serializers, self._key, memo)
-        except IdempotencyResultMissing:
+        except IdempotencyResultMissing as error:
             if message is not None and not message.has_readers:
                 return None
             self._blame()
-            raise
+            raise told(error) from None
 
     def _put_off(self, error: FenceKitError, left_s: float | None, why: str) -> NoReturn:
         """Have the message come back, or raise the error when it has done so for too long."""
         message = self._message
         if message is None or message.waited() >= self._terms.busy_timeout:
             self._blame()
-            raise error
+            raise told(error)
         message.defer(left_s, why, counted=True)
 
     # Where an attempt began here.
@@ -186,7 +191,7 @@ class Run:
             self._give_back(claim)
             if self._message is None:
                 raise
-            busy = StillBusy(self._resource, waited=self._waited)
+            busy = StillBusy.of(self._resource, self._waited)
             self._put_off(busy, error.retry_after_ms / 1000, "the lock is taken")
         except StoreError as error:
             self._give_back(claim)
@@ -218,7 +223,7 @@ class Run:
                 claim.complete_memo(memo)
         except IdempotencyNotOwned as error:
             self._find_replaced(error)
-            raise
+            raise told(error) from None
         except OutcomeUnknown:
             # The effect has happened and its result is here: it goes where it is waited for. The
             # message is acknowledged after that, so it does not come again.
@@ -287,8 +292,8 @@ class Run:
     # What each of them needs.
 
     @property
-    def _waited(self) -> Any:
-        return None if self._message is None else self._message.waited()
+    def _waited(self) -> timedelta:
+        return timedelta(0) if self._message is None else self._message.waited()
 
     def _blame(self) -> None:
         if self._delivery is not None:

@@ -61,7 +61,7 @@ def store_of(app: Celery, task: str) -> Store:
     if store is None:
         url = app.conf.get(SETTING)
         if not url:
-            raise NotConfigured(task)
+            raise NotConfigured.of(task)
         with _making:
             store = _stores.get(app)
             if store is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from fencekit.celery import configure
 from harness import celery_tasks, servers
 from harness.servers import Server
-from harness.workers import Effects, Worker
+from harness.workers import Effects, Worker, close_app
 
 OTHER_POOLS = ("threads", "gevent", "eventlet", "solo")
 
@@ -25,10 +26,12 @@ def broker() -> Iterator[Server]:
         app.conf.fencekit_redis_url = server.url
         configure(app, redis=server.url)
         yield server
+        gc.collect()  # results unsubscribe when they go
+        close_app(app)
 
 
 @pytest.fixture(scope="session")
-def workers(broker: Server) -> Iterator[dict[str, Worker]]:
+def workers() -> Iterator[dict[str, Worker]]:
     """Keep the workers that were started, by pool."""
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
@@ -66,6 +69,7 @@ def effects(broker: Server) -> Iterator[Effects]:
 
 
 @pytest.fixture
-def tasks(broker: Server) -> Any:
-    """Give the tasks by name."""
+def tasks(effects: Effects) -> Any:
+    """Give the tasks by name; their app is the broker's."""
+    del effects
     return celery_tasks.app.tasks

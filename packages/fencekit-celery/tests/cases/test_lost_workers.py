@@ -1,0 +1,213 @@
+"""What becomes of messages whose worker dies, is stopped, or runs out of time.
+
+Each test has workers of its own, with a short visibility timeout. Red first: with the bare task or
+the naive decorator of ``harness.celery_tasks`` they fail, as the strict xfails keep true.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from celery import chain, chord
+from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
+
+from fencekit.errors import IdempotencyExhausted
+from harness.servers import Server
+from harness.waiting import eventually
+from harness.workers import Effects, Worker, fresh_key
+
+PATIENCE = 40
+
+RED = [pytest.mark.xfail(raises=AssertionError, strict=True), pytest.mark.slow]
+StartWorker = Callable[..., Worker]
+
+
+def red(name: str) -> pytest.MarkDecorator:
+    """Run with the idempotent task, and with one that must fail."""
+    return pytest.mark.parametrize("name", ["once", pytest.param(name, marks=RED)])
+
+
+@pytest.fixture
+def start_worker(broker: Server, workers: dict[str, Worker]) -> Iterator[StartWorker]:
+    """Start workers that end with the test; the shared one is ended first."""
+    while workers:
+        workers.popitem()[1].kill()
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> Worker:
+            options = {"visibility": 2, **options}
+            return stack.enter_context(Worker(broker, **options)).ready()
+
+        yield start
+    Effects(broker).client.delete("celery", "unacked", "unacked_index")
+
+
+def value(result: Any, timeout: float = PATIENCE) -> Any:
+    """What a message gave, or an AssertionError."""
+    eventually(result.ready, timeout, interval=0.02, why=f"{result!r} is ready")
+    return result.get(propagate=True)
+
+
+@red("guessed")
+def test_celery_once_147_the_redelivery_of_a_killed_worker_runs(
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+) -> None:
+    first = start_worker()
+    key, end = fresh_key(), fresh_key()
+    steps = [["sleep", 1]]
+    result = chain(tasks[name].s(key, steps, "paid"), tasks["collect"].s(end)).delay()
+    effects.wait("runs", key)
+    first.kill()
+    effects.client.set(f"running:{key}", 0)
+    killed = time.monotonic()
+    start_worker()
+    assert value(result, 20) == "paid"
+    assert time.monotonic() - killed < 15
+    assert effects.all("collected", end) == ["'paid'"]
+    assert effects.count("effects", key) == 1
+
+
+def test_a_pool_process_that_dies_is_replaced_within_its_lease(
+    tasks: Any, effects: Effects, start_worker: StartWorker
+) -> None:
+    start_worker(visibility=3600)
+    key = fresh_key()
+    result = tasks["once"].delay(key, [["die", 1]], "attempt")
+    assert value(result)[:2] == [2, True]
+    assert effects.count("runs", key) == 2
+    assert effects.count("effects", key) == 1
+
+
+@red("plain")
+def test_celery_9835_killed_after_the_result_was_published(
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+) -> None:
+    first = start_worker()
+    key, end = fresh_key(), fresh_key()
+    effects.client.set(f"die-after-success:{key}", 1)
+    steps = chain(tasks[name].s(key, [], [1, 2]), tasks["collect"].s(end)).delay()
+    eventually(lambda: not first.process.alive, PATIENCE)
+    start_worker()
+    assert value(steps) == [1, 2]
+    eventually(lambda: not effects.client.hlen("unacked"), 20)
+    time.sleep(0.5)
+    assert effects.all("collected", end) == ["[1, 2]"]
+    assert effects.count("effects", key) == 1
+
+
+def test_celery_9082_a_poison_message_ends_with_a_real_failure(
+    tasks: Any, effects: Effects, start_worker: StartWorker
+) -> None:
+    start_worker(visibility=3600, concurrency=3)
+    poison, good, end, errors = fresh_key(), fresh_key(), fresh_key(), fresh_key()
+    body = tasks["collect"].s(end).on_error(tasks["errback"].s(key=errors))
+    header = [tasks["capped"].s(poison, [["die", 99]]), tasks["capped"].s(good, [], 1)]
+    result = chord(header)(body)
+    failed = next(one for one in result.parent.results if one.id)
+    effects.wait("errors", errors, timeout=PATIENCE)
+    with pytest.raises(IdempotencyExhausted) as caught:
+        value(failed)
+    assert caught.value.attempts == 3
+    time.sleep(0.5)
+    assert effects.count("runs", poison) == 3
+    assert effects.count("errors", errors) == 1
+    assert effects.count("collected", end) == 0
+
+
+@pytest.mark.slow
+@red("plain")
+def test_celery_5306_a_task_longer_than_the_visibility_timeout(
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+) -> None:
+    start_worker(visibility=1)
+    start_worker(visibility=1)
+    keys, end = [fresh_key(), fresh_key()], fresh_key()
+    header = [tasks[name].s(key, [["sleep", 5]], at) for at, key in enumerate(keys)]
+    chord(header)(tasks["collect"].s(end))
+    effects.wait("collected", end, timeout=PATIENCE)
+    time.sleep(2)
+    assert effects.all("collected", end) == ["[0, 1]"]
+    for key in keys:
+        assert effects.count("effects", key) == effects.most(key) == 1
+
+
+@pytest.mark.slow
+@red("plain")
+def test_kombu_337_a_countdown_longer_than_the_visibility_timeout(
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+) -> None:
+    start_worker(visibility=1)
+    start_worker(visibility=1)
+    key = fresh_key()
+    result = tasks[name].apply_async((key, [["sleep", 0.3]], 1), countdown=5)
+    assert value(result) == 1
+    time.sleep(2)
+    assert effects.count("effects", key) == 1
+
+
+def test_time_limits_are_no_verdict_on_the_work(
+    tasks: Any, effects: Effects, start_worker: StartWorker
+) -> None:
+    start_worker(visibility=3600)
+    soft = fresh_key()
+    with pytest.raises(SoftTimeLimitExceeded):
+        value(tasks["limited"].delay(soft, [["catch"]]))
+    assert effects.count("caught", soft) == 1
+    # Not failed for good, though every Exception is terminal.
+    with pytest.raises(SoftTimeLimitExceeded):
+        value(tasks["limited"].delay(soft, [["catch"]]))
+    assert effects.count("runs", soft) == 2
+
+
+def test_celery_singleton_40_a_hard_time_limit_frees_the_key(
+    tasks: Any, effects: Effects, start_worker: StartWorker
+) -> None:
+    start_worker(visibility=3600)
+    hard = fresh_key()
+    with pytest.raises(TimeLimitExceeded):
+        value(tasks["brief"].delay(hard, [["sleep", 9]], 1))
+    effects.client.set(f"running:{hard}", 0)
+    assert value(tasks["brief"].delay(hard, [], 1), 10) == 1
+    assert effects.count("effects", hard) == 1
+
+
+def test_a_revoked_run_frees_the_key(
+    tasks: Any, effects: Effects, start_worker: StartWorker
+) -> None:
+    start_worker(visibility=3600)
+    key = fresh_key()
+    first = tasks["once"].delay(key, [["sleep", 30]], 1)
+    effects.wait("runs", key)
+    first.revoke(terminate=True)
+    eventually(lambda: first.state == "REVOKED", PATIENCE)
+    assert value(tasks["once"].delay(key, [], 1), 10) == 1
+    assert effects.count("effects", key) == 1
+    # Revoked before it begins, it takes nothing.
+    other = fresh_key()
+    waiting = tasks["once"].apply_async((other,), countdown=2)
+    waiting.revoke()
+    eventually(lambda: waiting.state == "REVOKED", PATIENCE)
+    assert effects.count("runs", other) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
+def test_a_shutdown_loses_nothing(
+    tasks: Any, effects: Effects, start_worker: StartWorker, how: signal.Signals
+) -> None:
+    first = start_worker(visibility=3)
+    key = fresh_key()
+    result = tasks["once"].delay(key, [["sleep", 2]], "whole")
+    effects.wait("runs", key)
+    first.signal(how)
+    first.ended()
+    effects.client.set(f"running:{key}", 0)
+    start_worker(visibility=3)
+    assert value(result) == "whole"
+    time.sleep(0.5)
+    assert effects.count("effects", key) == 1

@@ -1,0 +1,72 @@
+"""What a worker complains of; each complaint is gone when its setting is set."""
+
+# Celery has no types, and neither have its decorators.
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from fencekit.celery import NotConfigured, idempotent_task
+from fencekit.celery.lint import complaints
+
+GOOD: dict[str, Any] = {"acks_late": True, "reject_on_worker_lost": True}
+NOWHERE = "redis://localhost:1/0"
+
+
+def said(
+    task: dict[str, Any] | None = None,
+    terms: dict[str, Any] | None = None,
+    conf: dict[str, Any] | None = None,
+) -> list[str]:
+    app: Any = Celery("lint", broker="redis://localhost:1/0", set_as_current=False)
+    app.conf.update({"fencekit_redis_url": NOWHERE, **(conf or {})})
+
+    @app.task(name="other", shared=False)
+    def other() -> None: ...
+
+    @app.task(name="pay", shared=False, **{**GOOD, **(task or {})})
+    @idempotent_task(key="name", **(terms or {}))
+    def pay(name: str) -> None: ...
+
+    return list(complaints(app))
+
+
+def test_nothing_is_said_of_good_settings() -> None:
+    assert said() == []
+    assert said({"acks_late": None}, conf={"task_acks_late": True}) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "terms", "conf", "words"),
+    [
+        ({"acks_late": False}, {}, {}, "acks_late=True"),
+        ({"reject_on_worker_lost": False}, {}, {}, "reject_on_worker_lost=True"),
+        ({}, {"lease": "1h"}, {}, "visibility_timeout"),
+        ({"default_retry_delay": 7200}, {}, {}, "default_retry_delay"),
+        (
+            {"autoretry_for": (OSError,), "retry_backoff": True, "retry_backoff_max": 90},
+            {},
+            {"broker_transport_options": {"visibility_timeout": 60}},
+            "retry_backoff_max",
+        ),
+    ],
+)
+def test_one_complaint_with_its_cure(
+    task: dict[str, Any], terms: dict[str, Any], conf: dict[str, Any], words: str
+) -> None:
+    (complaint,) = said(task, terms, conf)
+    assert complaint.startswith("pay: ")
+    assert words in complaint
+
+
+def test_a_broker_that_waits_for_ever_has_no_such_limits() -> None:
+    assert said({"default_retry_delay": 7200}, conf={"broker_url": "amqp://localhost"}) == []
+
+
+def test_no_place_for_records_is_an_error() -> None:
+    with pytest.raises(NotConfigured, match="pay"):
+        said(conf={"fencekit_redis_url": None})
