@@ -22,8 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def profile_param(profile: Profile) -> object:
     """Return a parameter that is sent to the worker which has the servers of its stage."""
     marks = [pytest.mark.xdist_group(profile.stage)]
-    if str(profile) in QUICK:
-        marks.append(pytest.mark.quick)
+    marks.append(pytest.mark.quick if str(profile) in QUICK else pytest.mark.full)
     return pytest.param(profile, id=str(profile), marks=marks)
 
 
