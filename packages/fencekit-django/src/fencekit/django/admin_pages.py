@@ -218,7 +218,7 @@ class LockAdmin(_RedisAdmin):
         if info is None:
             raise Http404(f"nothing is known of {name}")
         if info.owner_id is None:
-            self.message_user(request, f"{name} is free already.", messages.WARNING)
+            self.message_user(request, f"The lock {name} is free already.", messages.WARNING)
             return HttpResponseRedirect(self._url("changelist"))
         if request.method != "POST":
             return self._page(
@@ -236,16 +236,16 @@ class LockAdmin(_RedisAdmin):
         if request.POST.get("token") != str(info.token):
             self.message_user(
                 request,
-                f"{name} has another holder by now ({info.owner_id}); nothing was done.",
+                f"The lock {name} has another holder by now ({info.owner_id}); nothing was done.",
                 messages.WARNING,
             )
             return HttpResponseRedirect(self._url("force_release", name))
         if get_lock().force_release(name):
             what = f"Forced open; its holder was {info.owner_id} with token {info.token}."
             self.log_change(request, Lock(name=name), what)
-            self.message_user(request, f"{name}: {what}", messages.SUCCESS)
+            self.message_user(request, f"The lock {name} was forced open.", messages.SUCCESS)
         else:
-            self.message_user(request, f"{name} was free already.", messages.WARNING)
+            self.message_user(request, f"The lock {name} was free already.", messages.WARNING)
         return HttpResponseRedirect(self._url("changelist"))
 
 

@@ -13,32 +13,29 @@ condition of the updated table itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models
 from django.db.models.lookups import Exact
+from django.db.models.sql.where import AND
 from fencekit.django.fields import fence_problem
 
 __all__ = ["Selection"]
 
 
-@dataclass(frozen=True)
 class Selection:
-    """The rows that a fenced update is about.
+    """The rows that a fenced update is about, fresh or stale, on the database that is written."""
 
-    Attributes:
-        queryset: the rows, fresh or stale, on the database that is written.
-        fence: the name of the field that holds the fence.
-    """
+    __slots__ = ("_fence", "_field", "_queryset")
 
-    queryset: models.QuerySet[Any]
-    fence: str
-
-    @classmethod
-    def of(cls, queryset: models.QuerySet[Any], fence_field: str) -> Selection:
+    def __init__(self, queryset: models.QuerySet[Any], fence_field: str) -> None:
         """Check that one statement can write these rows and compare their fences.
+
+        Args:
+            queryset: the rows.
+            fence_field: the name of the field that holds the fence.
 
         Raises:
             TypeError: not a queryset, or one that is sliced, combined, aggregated or distinct.
@@ -48,95 +45,107 @@ class Selection:
             raise TypeError(
                 f"expected a queryset, not {type(queryset).__name__}; of a manager, take .all()"
             )
+        if not isinstance(fence_field, str):
+            raise TypeError(f"fence_field must be a str, not {type(fence_field).__name__}")
         _check_query(queryset)
-        _check_model(queryset.model, fence_field)
-        own = queryset.all()
-        # An UPDATE locks its rows by itself, and a sub-select or a look afterwards need not.
-        own.query.select_for_update = False
-        own._for_write = True  # noqa: SLF001 - as QuerySet.update does
-        return cls(own.using(own.db), fence_field)
+        model: Any = queryset.model
+        self._field = _fence_of(model, fence_field)
+        self._queryset = queryset
+        self._fence = fence_field
 
     @property
     def alias(self) -> str:
         """The database that is written."""
-        return self.queryset.db
+        alias: str = _to_write(self._queryset.all()).db
+        return alias
 
     def write(self, token: int, values: dict[str, Any]) -> int:
         """Update the rows whose fence is not above the token; returns how many."""
-        fresh = self._anchored().filter(**{f"{self.fence}__lte": token})
+        rows = self._queryset
+        if not _is_of_one_table(rows):
+            rows = self._anchored()
+        fresh = _to_write(rows.all())
+        # As filter(fence__lte=token), which would look up again what was looked up before.
+        column = self._field.get_col(fresh.query.get_initial_alias())
+        fresh.query.where.add(self._field.get_lookup("lte")(column, token), AND)
         # Django's own update, whatever the class of the queryset makes of it: one statement.
-        rows: int = models.QuerySet.update(fresh, **values, **{self.fence: token})
-        return rows
+        written: int = models.QuerySet.update(fresh, **values, **{self._fence: token})
+        return written
 
     def newest(self, token: int) -> int | None:
         """The highest fence among the rows that is above the token; None when none is."""
-        above = self.queryset.filter(**{f"{self.fence}__gt": token})
+        above = _to_write(self._queryset.filter(**{f"{self._fence}__gt": token}))
         found: int | None = (
-            above.order_by(f"-{self.fence}").values_list(self.fence, flat=True).first()
+            above.order_by(f"-{self._fence}").values_list(self._fence, flat=True).first()
         )
         return found
 
     @property
     def is_one_row(self) -> bool:
         """Whether the filter names one row by its primary key."""
-        where = self.queryset.query.where
+        where = self._queryset.query.where
         if where.negated or where.connector != "AND":
             return False
         return any(
             isinstance(child, Exact)
             and getattr(getattr(child.lhs, "target", None), "primary_key", False)
-            and child.lhs.alias == self.queryset.model._meta.db_table  # noqa: SLF001
+            and child.lhs.alias == self._queryset.model._meta.db_table  # noqa: SLF001
             for child in where.children
         )
 
     def _anchored(self) -> models.QuerySet[Any]:
-        if _is_of_one_table(self.queryset):
-            return self.queryset
-        keys: Any = self.queryset.order_by().values("pk")
-        if not connections[self.alias].features.update_can_self_select:
+        keys: Any = _to_write(self._queryset.order_by()).values("pk")
+        alias = self.alias
+        if not connections[alias].features.update_can_self_select:
             keys = list(keys.values_list("pk", flat=True))
-        rows: models.QuerySet[Any] = models.QuerySet(self.queryset.model, using=self.alias).filter(
-            pk__in=keys
-        )
-        return rows
+        rows: Any = models.QuerySet(self._queryset.model, using=alias)
+        anchored: models.QuerySet[Any] = rows.filter(pk__in=keys)
+        return anchored
+
+
+def _to_write(own: Any) -> Any:
+    """Make a queryset of ours one of the database that is written."""
+    own._for_write = True  # noqa: SLF001 - as QuerySet.update does
+    # An UPDATE locks its rows by itself, and a sub-select or a look afterwards need not.
+    own.query.select_for_update = False
+    return own
 
 
 def _is_of_one_table(queryset: models.QuerySet[Any]) -> bool:
-    query = queryset.query.chain()
-    query.get_initial_alias()
-    return query.count_active_tables() == 1
+    return sum(map(bool, queryset.query.alias_refcount.values())) <= 1
 
 
 def _check_query(queryset: models.QuerySet[Any]) -> None:
     query: Any = queryset.query
     annotations = query.annotations.values()
-    for found, what in (
-        (query.is_sliced, "a slice"),
-        (query.combinator, "a combination of querysets (union, intersection, difference)"),
-        (query.distinct, "distinct rows"),
-        (query.extra_tables, "extra(tables=…)"),
-        (
-            query.group_by is not None or any(a.contains_aggregate for a in annotations),
-            "an aggregation",
-        ),
-        (any(a.contains_over_clause for a in annotations), "a window"),
-    ):
-        if found:
-            raise TypeError(
-                f"{what} cannot be updated and fenced in one statement: filter by primary keys "
-                "instead, e.g. filter(pk__in=[…])"
-            )
+    if query.is_sliced:
+        what = "a slice"
+    elif query.combinator:
+        what = "a combination of querysets (union, intersection, difference)"
+    elif query.distinct:
+        what = "a queryset of distinct rows"
+    elif query.extra_tables:
+        what = "extra(tables=…)"
+    elif query.group_by is not None or any(each.contains_aggregate for each in annotations):
+        what = "an aggregation"
+    elif any(each.contains_over_clause for each in annotations):
+        what = "a window"
+    else:
+        return
+    raise TypeError(
+        f"{what} cannot be updated and fenced in one statement: filter by primary keys instead, "
+        "e.g. filter(pk__in=[…])"
+    )
 
 
-def _check_model(model: type[models.Model], fence_field: str) -> None:
+@lru_cache(maxsize=512)
+def _fence_of(model: type[models.Model], fence_field: str) -> Any:
     meta = model._meta.concrete_model._meta  # type: ignore[union-attr]  # noqa: SLF001
     if meta.parents:
         raise ValueError(
             f"{model.__name__} is stored in several tables (multi-table inheritance), which one "
             "statement cannot write: use fenced_atomic and write as usual inside"
         )
-    if not isinstance(fence_field, str):
-        raise TypeError(f"fence_field must be a str, not {type(fence_field).__name__}")
     try:
         field = meta.get_field(fence_field)
     except FieldDoesNotExist:
@@ -146,3 +155,4 @@ def _check_model(model: type[models.Model], fence_field: str) -> None:
         ) from None
     if (problem := fence_problem(field)) is not None:
         raise ValueError(f"{model.__name__}.{fence_field} {problem}")
+    return field

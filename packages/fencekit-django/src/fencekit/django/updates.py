@@ -108,7 +108,7 @@ def fenced_update(
         raise TypeError(f"expect must be an int or None, not {type(expect).__name__}")
     if expect is not None and expect < 0:
         raise ValueError(f"expect must not be negative, and is {expect}")
-    selection = Selection.of(queryset, fence_field)
+    selection = Selection(queryset, fence_field)
     values = _checked(queryset.model, updates, fence_field, touch=touch)
     if expect is None and (not raise_on_stale or selection.is_one_row):
         rows = selection.write(token, values)
