@@ -116,7 +116,7 @@ ADVANCE_LIFTS_THE_FLOOR = Rule(("ADVANCE",), "floor >= last and at_least or floo
 RELEASE_LOOKS_AT_THE_RECORD = Rule(
     ("RELEASE",), "return {was_released(", "return {false and was_released("
 )
-RELEASE_RESTORES = Rule(("RELEASE",), "restore_fence(fence, token, '0', retention_ms)")
+RELEASE_RESTORES = Rule(("RELEASE",), "pcall(restore_fence, fence, token, '0', retention_ms)")
 RENEW_RESTORES = Rule(
     ("RENEW",), "restore_fence(fence, token, number, math.max(retention_ms, left))"
 )
@@ -177,7 +177,7 @@ GONE_IS_REFUSED = Rule(
     ("ACQUIRE",), "if redis.call('ZSCORE', gone, attempt) then\n  return {2}\nend\n"
 )
 WITHDRAW_BURIES = Rule(
-    ("WITHDRAW",), "  bury_attempt(gone, attempt)\n  if holds then", "  if holds then"
+    ("WITHDRAW",), "  bury_attempt(gone, attempt)\n  return holds", "  return holds"
 )
 RELEASE_BURIES = Rule(("RELEASE",), "  if bury then\n    bury_attempt(gone, attempt)\n  end\n")
 LATE_RELEASE_BURIES = Rule(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fencekit import LockNotAcquired, OutcomeUnknown, StoreRefused
+from fencekit import LockNotAcquired, LockNotOwned, OutcomeUnknown, StoreRefused
 from fencekit.drivers import aio_wake, wake
 from fencekit.keys import Names, names
 from fencekit.protocol import lock as protocol
@@ -184,13 +184,35 @@ def test_acquire_with_a_forbidden_command_bites(
 def test_release_with_a_forbidden_command(
     limited: Server, make_locks: Callable[..., Locks], command: str
 ) -> None:
+    """It was ours and is free: that is the verdict, and the waiter is woken all the same."""
     locks = make_locks(limited.url)
     handle = locks.acquire("job", ttl=LONG)
+    waiting = locks.start("acquire", "job", ttl=LONG, wait=LONG)
+    eventually(lambda: limited.call("PUBSUB", "NUMSUB", JOB.wake)[1] == 1)
+    time.sleep(0.1)
     forbid(limited, f"-{command}")
-    assert refused(lambda: locks.release(handle)) == "NOPERM"
+    locks.release(handle)
+    locks.release(handle)
+    # Woken, it met the same rule, long before the lease would have been over.
+    assert refused(lambda: waiting.result(2)) == "NOPERM"
     assert is_free(limited)
     allow(limited)
     locks.release(locks.acquire("job", ttl=LONG))
+
+
+@pytest.mark.parametrize("colour", ["sync"])
+def test_release_with_a_forbidden_command_bites(
+    limited: Server, make_locks: Callable[..., Locks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = without(protocol.RELEASE, "pcall(restore_fence, fence,", "restore_fence(fence,")
+    monkeypatch.setattr(protocol, "RELEASE", called)
+    locks = make_locks(limited.url)
+    handle = locks.acquire("job", ttl=LONG)
+    forbid(limited, "-hset")
+    assert refused(lambda: locks.release(handle)) == "NOPERM"
+    allow(limited)
+    with pytest.raises(LockNotOwned):  # though it was ours, and nobody else's since
+        locks.release(handle)
 
 
 @pytest.mark.parametrize("rules", [("-publish",), ("resetchannels",), ("resetchannels", "&other")])

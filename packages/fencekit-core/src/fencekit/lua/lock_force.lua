@@ -22,9 +22,9 @@ if not held or tonumber(string.match(held, ':(%d+)$')) ~= token then
   return {last and last > token and (open == token or has_lapsed(lapsed, token)) and 1 or 0}
 end
 redis.call('DEL', lock)
+redis.pcall('PUBLISH', channel, 'free')
 redis.call('HSET', fence,
   'last', digits(next_token(math.max(last or 0, token))),
   'open', digits(token), 'lapsed', lapsed, 'floor', digits(last and floor or token))
 redis.call('PEXPIRE', fence, retention_ms)
-redis.pcall('PUBLISH', channel, 'free')
 return {1}

@@ -26,11 +26,12 @@ local retention_ms, bury, channel = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
 
 if redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. digits(token) then
   redis.call('DEL', lock)
-  restore_fence(fence, token, '0', retention_ms)
+  redis.pcall('PUBLISH', channel, 'free')
+  -- It was ours and is free: a record that may not be written changes nothing about the verdict.
+  pcall(restore_fence, fence, token, '0', retention_ms)
   if bury then
     bury_attempt(gone, attempt)
   end
-  redis.pcall('PUBLISH', channel, 'free')
   return {1}
 end
 local last, open, lapsed, floor = read_fence(fence)

@@ -7,11 +7,10 @@ local function withdraw_attempt(lock, fence, gone, owner, attempt, retention_ms,
   local holds = held and string.sub(held, 1, #stem) == stem
   if holds then
     redis.call('DEL', lock)
-    restore_fence(fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
+    redis.pcall('PUBLISH', channel, 'free')
+    -- What is buried matters more than a record that may not be written.
+    pcall(restore_fence, fence, tonumber(string.sub(held, #stem + 1)), '0', retention_ms)
   end
   bury_attempt(gone, attempt)
-  if holds then
-    redis.pcall('PUBLISH', channel, 'free')
-  end
   return holds
 end
