@@ -5,10 +5,11 @@ its pool, a worker is stopped past its lease and continued, or shut down warm; t
 also the place of records and results, is killed and restarted once. In the end each order was
 charged once, mailed once and closed once, with what the bank and the mail server have said.
 
-Kombu takes a message off its list before it notes that it took it: a worker that is killed in
-between loses the message, whatever a library does. So who placed the orders looks after those that
-are still open when the workers have nothing to do, and places them again, as anybody must; how
-many that were is told, and more than a few are a fault.
+Kombu takes a message off its list before it notes that it took it, and with its hands full it keeps
+it for a while: a worker that is killed then loses the message, whatever a library does. So who
+placed the orders looks after those that are still open when the workers have nothing to do, and
+places them again, as anybody must. Such a message has left no record. One that has begun, or was
+put off, and is gone would be our loss, and is a fault; so are more losses than kills.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ __all__ = ["run"]
 ORDERS = 500
 WORKERS = 2
 LEASE = 2.0
-MOST_LOST = 5
 # Seconds between two faults.
 PAUSES = (1.0, 4.0)
 
@@ -165,7 +165,10 @@ def _hammer(module: Any, crew: Crew, broker: Server, names: list[str], seconds: 
             idle_since = None
             for name in _open(shop, names):
                 again += 1
-                print(f"{name} is open, and no message is left: {_standing(module, name)}")
+                standing = _standing(module, name)
+                print(f"{name} is open, and no message is left: {standing}")
+                if set(standing.values()) - {"done", "not begun"}:
+                    crew.done["LOST IN MID-RUN"] += 1
                 module.place(name, 500)
         time.sleep(0.1)
     time.sleep(1)
@@ -177,14 +180,14 @@ def _open(shop: Any, names: list[str]) -> list[str]:
     return [name for name in names if name not in closed]
 
 
-def _standing(module: Any, name: str) -> str:
+def _standing(module: Any, name: str) -> dict[str, str]:
     """How far an order has come: the state of each of its records."""
     guard = store_of(module.app, "charge").guard
-    states = []
+    standing = {}
     for task in ("charge", "confirm", "close"):
         status = guard.status(idempotency_key({"order": name}, namespace=task))
-        states.append(f"{task} {'not begun' if status is None else status.state.value}")
-    return ", ".join(states)
+        standing[task] = "not begun" if status is None else status.state.value
+    return standing
 
 
 def _messages(broker: Server) -> int:
@@ -211,6 +214,8 @@ def _judge(shop: Any, names: list[str], again: int, crew: Crew) -> bool:
         if found != expected:
             missing, more = sorted(expected - found)[:5], sorted(found - expected)[:5]
             print(f"{what}: missing {missing}, too many {more}")
-    if again > MOST_LOST:
-        print("too many messages were lost")
-    return charges == mails == Counter(names) and closed == wanted and again <= MOST_LOST
+    # One for each worker that was killed, and for each connection that the broker's end has cut.
+    least_lost = again <= crew.done.total() + WORKERS and not crew.done["LOST IN MID-RUN"]
+    if not least_lost:
+        print("too many messages were lost, or one that had begun")
+    return charges == mails == Counter(names) and closed == wanted and least_lost

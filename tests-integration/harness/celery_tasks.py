@@ -123,90 +123,99 @@ def naive(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-@app.task(bind=True, name="plain")
+@app.task(bind=True, shared=False, name="plain")
 def plain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Nothing protects it."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="guessed")
+@app.task(bind=True, shared=False, name="guessed")
 @naive
 def guessed(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """The naive decorator."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="once")
+@app.task(bind=True, shared=False, name="once")
 @idempotent_task(key="key", fingerprint="result", lease="1s", ttl="5m", terminal_for=(Declined,))
 def once(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """The ordinary case."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="auto", autoretry_for=(Exception,), max_retries=5, default_retry_delay=0)
+@app.task(
+    bind=True,
+    shared=False,
+    name="auto",
+    autoretry_for=(Exception,),
+    max_retries=5,
+    default_retry_delay=0,
+)
 @idempotent_task(key="key", lease="1s", ttl="5m", busy_timeout="1s", max_attempts=3)
 def auto(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Retried for everything, and capped."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="autoplain", autoretry_for=(Exception,), default_retry_delay=0)
+@app.task(
+    bind=True, shared=False, name="autoplain", autoretry_for=(Exception,), default_retry_delay=0
+)
 @naive
 def autoplain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Retried for everything, under the naive decorator."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="patient", max_retries=2, default_retry_delay=0)
+@app.task(bind=True, shared=False, name="patient", max_retries=2, default_retry_delay=0)
 @idempotent_task(key="key", lease="1s", ttl="5m")
 def patient(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Has few retries to spend."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="capped")
+@app.task(bind=True, shared=False, name="capped")
 @idempotent_task(key="key", lease="1s", ttl="5m", max_attempts=3)
 def capped(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Three attempts in all."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="dropped")
+@app.task(bind=True, shared=False, name="dropped")
 @idempotent_task(key="key", lease="1s", ttl="5m", retry_on_in_progress=False, on_done="ignore")
 def dropped(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Copies are dropped."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="locked")
+@app.task(bind=True, shared=False, name="locked")
 @idempotent_task(key="key", lock_resource=lambda key: f"till-{key[:5]}", lease="1s", ttl="5m")
 def locked(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Holds a lock that is coarser than its key."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="limited", soft_time_limit=1, time_limit=2)
+@app.task(bind=True, shared=False, name="limited", soft_time_limit=1, time_limit=2)
 @idempotent_task(key="key", lease="1s", ttl="5m", terminal_for=(Exception,))
 def limited(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Has time limits."""
     return work(self, key, list(steps), result)
 
 
-@app.task(bind=True, name="brief", time_limit=1)
+@app.task(bind=True, shared=False, name="brief", time_limit=1)
 @idempotent_task(key="key", lease="1s", ttl="5m", fingerprint="result")
 def brief(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Has a hard time limit."""
     return work(self, key, list(steps), result)
 
 
-@app.task(name="collect")
+@app.task(shared=False, name="collect")
 def collect(results: Any, key: str) -> Any:
     """The body of a chord, or a step of a chain: keeps what it was given."""
     effects().rpush(f"collected:{key}", repr(results))
     return results
 
 
-@app.task(name="errback")
+@app.task(shared=False, name="errback")
 def errback(*_: Any, key: str) -> None:
     """Counts failures."""
     effects().rpush(f"errors:{key}", 1)

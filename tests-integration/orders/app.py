@@ -42,7 +42,7 @@ def shop() -> Shop:
     return Shop(SHOP_URL)
 
 
-@app.task(name="charge")
+@app.task(shared=False, name="charge")
 @idempotent_task(key="order", lease="2s", ttl="1h")
 def charge(order: str, amount: int) -> str:
     """Charge the order. The bank is told the key, for a worker may die before it hears."""
@@ -50,7 +50,7 @@ def charge(order: str, amount: int) -> str:
     return shop().charge(order, amount, request=current_claim().key)
 
 
-@app.task(name="confirm")
+@app.task(shared=False, name="confirm")
 @idempotent_task(key="order", lease="2s", ttl="1h")
 def confirm(order: str) -> str:
     """Send the e-mail."""
@@ -58,7 +58,7 @@ def confirm(order: str) -> str:
     return shop().send(order, request=current_claim().key)
 
 
-@app.task(name="close")
+@app.task(shared=False, name="close")
 @idempotent_task(key="order", lease="2s", ttl="1h")
 def close(results: list[str], order: str) -> str:
     """Close the order, with the answers of the bank and of the mail server."""

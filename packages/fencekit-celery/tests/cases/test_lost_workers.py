@@ -25,6 +25,8 @@ PATIENCE = 40
 
 RED = [pytest.mark.xfail(raises=AssertionError, strict=True), pytest.mark.slow]
 StartWorker = Callable[..., Worker]
+# Celery 5.6 with redis-py 8.
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
 
 
 def red(name: str) -> pytest.MarkDecorator:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from kombu.exceptions import EncodeError
 
 from celery import Task, current_task, signals, states
-from celery.app.task import get_actual_ignore_result
 from celery.exceptions import Ignore, Reject
 
 if TYPE_CHECKING:
@@ -102,6 +101,10 @@ class Delivery:
         """Have this done when the result is published, where publishing it again would tell."""
         if self.feeds_a_canvas or not self._stores_result:
             setattr(self.request, _MARK, mark)
+            # Not before: a receiver costs every task of the process.
+            signals.task_success.connect(
+                _note_success, weak=False, dispatch_uid="fencekit-published"
+            )
 
     def begun(self) -> None:
         """The waiting is over: a retry that the body asks for has its own."""
@@ -143,7 +146,13 @@ class Delivery:
 
     @property
     def _stores_result(self) -> bool:
-        return not get_actual_ignore_result(self.task, self.request)
+        return not self._ignores_result
+
+    @property
+    def _ignores_result(self) -> bool:
+        # The class of requests has a False of its own, which says nothing.
+        asked = self.request.__dict__.get("ignore_result")
+        return bool(self.task.ignore_result if asked is None else asked)
 
     def _longest_pause(self) -> float:
         """Well within the visibility timeout: a worker keeps the message while it waits."""
@@ -161,7 +170,7 @@ class Delivery:
             **{k: v for k, v in (options.get("headers") or {}).items() if k != "redelivered"},
             HEADER: deferred,
         }
-        options["ignore_result"] = get_actual_ignore_result(task, request)
+        options["ignore_result"] = self._ignores_result
         options.update(_route(request.delivery_info or {}, options))
         # Else `send_task` makes the message its own parent, and the task its own child.
         request.called_directly = True
@@ -237,6 +246,3 @@ def _note_success(sender: Task, **_: Any) -> None:
             sender.request.id,
             error,
         )
-
-
-signals.task_success.connect(_note_success, weak=False)

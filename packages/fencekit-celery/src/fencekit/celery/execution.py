@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from celery import Task, current_app
+from celery import Celery, Task, current_app
 from fencekit.canonical import idempotency_key
 from fencekit.celery.arguments import Parameters, Picked
 from fencekit.celery.deliveries import running_delivery, running_task
@@ -57,6 +57,7 @@ class Execution:
         self._resource_of = resource_of
         self._payload_of = payload_of
         self._owned: WeakKeyDictionary[Task, bool] = WeakKeyDictionary()
+        self._serializers: WeakKeyDictionary[Task, tuple[str, str]] = WeakKeyDictionary()
 
     def adopt(self, wrapper: Callable[..., Any]) -> None:
         """Have a wrapper be known for this execution's."""
@@ -86,10 +87,7 @@ class Execution:
                 key=_spell(self._key_of(arguments), name, "key"),
                 resource=resource,
                 payload=None if self._payload_of is None else self._payload_of(arguments),
-                serializers=(
-                    getattr(task, "serializer", None) or app.conf.task_serializer,
-                    app.conf.result_serializer,
-                ),
+                serializers=_serializers(app) if task is None else self._serializers[task],
             )
         except Exception:
             # Nothing was begun, and the same message would end the same way each time.
@@ -107,6 +105,7 @@ class Execution:
         known = self._owned.get(task)
         if known is None:
             known = self._owned[task] = execution_of(task) is self
+            self._serializers[task] = _serializers(task.app, task.serializer)
         return known
 
 
@@ -121,6 +120,11 @@ def execution_of(task: Task) -> Execution | None:
                 return found
             function = getattr(function, "__wrapped__", None)
     return None
+
+
+def _serializers(app: Celery, of_task: str | None = None) -> tuple[str, str]:
+    """Those of a task's messages and of its results."""
+    return (of_task or app.conf.task_serializer, app.conf.result_serializer)
 
 
 def _spell(value: Any, task: str, what: str) -> str:

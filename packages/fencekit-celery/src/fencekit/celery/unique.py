@@ -135,6 +135,7 @@ class Unique:
         # A task that is not bound to its function's first parameter has it as a static method.
         self._bound = not isinstance(owner.__dict__.get("run"), staticmethod)
         owner.apply_async = apply_async
+        _connect()
         setattr(owner, _ATTRIBUTE, self)
 
     def free(self, task: Task, task_id: str, args: Any, kwargs: Any) -> None:
@@ -252,8 +253,10 @@ def _on_revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
         unique.free(sender, request.id, request.args, request.kwargs)
 
 
-signals.task_prerun.connect(_on_prerun, weak=False)
-signals.task_postrun.connect(_on_end, weak=False)
-# Where the pool's process is killed by a hard time limit, there is nobody else to tell.
-signals.task_failure.connect(_on_end, weak=False)
-signals.task_revoked.connect(_on_revoked, weak=False)
+def _connect() -> None:
+    """Hear of runs from now on: a receiver costs every task of the process, so not before."""
+    signals.task_prerun.connect(_on_prerun, weak=False, dispatch_uid="fencekit-unique-prerun")
+    signals.task_postrun.connect(_on_end, weak=False, dispatch_uid="fencekit-unique-postrun")
+    # Where the pool's process is killed by a hard time limit, there is nobody else to tell.
+    signals.task_failure.connect(_on_end, weak=False, dispatch_uid="fencekit-unique-failure")
+    signals.task_revoked.connect(_on_revoked, weak=False, dispatch_uid="fencekit-unique-revoked")
