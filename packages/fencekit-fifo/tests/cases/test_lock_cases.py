@@ -1,6 +1,9 @@
 """The rows of the public reports about locks and fencing, as far as they concern a fair lock.
 
-Red once each with what the comment of a test names taken out of the library.
+Each is seen to fail, every time, with the rule that `red_by` names taken out of the library (the
+parameter "mutated"). Where the library has no rule to take out, none was seen to fail: no client
+sends its wall clock (1104), and our own connections speak one protocol, undecoded, whatever the
+client's do (694, the five servers).
 """
 
 from __future__ import annotations
@@ -9,24 +12,77 @@ import asyncio
 import os
 import random
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from statistics import median
 from typing import Any
 
 import pytest
+import redis
 
-from fencekit import HandleForked
-from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock, protocol
+from fencekit import HandleForked, StoreRefused
+from fencekit.drivers.delivery import Delivery
+from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock, locks, protocol
+from fencekit.fifo.desk import Desk, Room
+from fencekit.fifo.leases import BaseLease
+from fencekit.handles import AsyncLostEvent
+from fencekit.protocol.renewal import Due, Renewal
 from harness.children import Child, hear, tell
 from harness.clients import aopened, opened
 from harness.faults import Delay, DropCommand, DropReply, containing
-from harness.fifo import Queue
+from harness.fifo import Queue, make_terms
+from harness.mutations import changed, lua, nothing_is_withdrawn, red_by, sent_once
 from harness.proxy import Proxy
+from harness.servers import Server
 from harness.twins import Twin
 from harness.waiting import eventually, eventually_async
 
 LOCK = "fencekit:{invoices}:lock"
 
 
+def _watched(renewal: Renewal, now: float) -> Due:
+    return Due(lost=now >= renewal.lost_at, renew=False, look_at=renewal.lost_at)
+
+
+_acquire, _restart = FifoLock.acquire, Server.restart
+
+
+def _restart_without_data(server: Server, *, keep_data: bool) -> None:
+    del keep_data
+    _restart(server, keep_data=False)
+
+
+async def _on_the_pool(lock: FifoLock, timeout: float | None = None) -> Any:
+    """Wait as it is often done: on a connection of the client's own pool."""
+    if timeout is None:
+        return await _acquire(lock)
+    try:
+        await lock._redis.blpop("nothing", timeout)
+    except redis.RedisError as error:
+        raise AssertionError from error
+    raise FifoTimeout(lock.name, timeout=timeout, holder=None)
+
+
+_answered = Delivery.answered
+
+
+def _scripts_stay(delivery: Delivery, replies: list[Any], now: float) -> Any:
+    """Take it for an error like others that the server has forgotten a script."""
+    if getattr(replies[0], "code", "") == "NOSCRIPT":
+        raise StoreRefused("NOSCRIPT", "forgotten")
+    return _answered(delivery, replies, now)
+
+
+NOBODY_RENEWS = changed(Renewal, "due", _watched)
+NOBODY_BEATS = changed(Room, "beaten", lambda _room, _answer: 60.0)
+WHOEVER_RELEASES = lua("release", "held == waiter .. ':' .. digits(token)", "held and true")
+FROM_THE_END = lua(
+    "release",
+    "'XRANGE', queue, from, '+', 'COUNT', from == '-' and 1 or 64",
+    "'XREVRANGE', queue, '+', '-'",
+)
+
+
+@red_by(lua("release", "and 2 or 0", "and 0 or 0"))
 async def test_lock_redis_py_3847(proxy: Proxy, queue: Queue) -> None:
     """Replies are late, the release is cancelled: the key is gone all the same."""
     async with aopened(proxy.url) as client:
@@ -39,6 +95,7 @@ async def test_lock_redis_py_3847(proxy: Proxy, queue: Queue) -> None:
         await lock.release(lease)
 
 
+@red_by(sent_once("release"))
 async def test_lock_redis_py_4258(twin: Twin, proxy: Proxy, queue: Queue) -> None:
     """The transport fails once before the release is sent."""
     lock = twin.lock(client=twin.client(proxy.url))
@@ -49,8 +106,9 @@ async def test_lock_redis_py_4258(twin: Twin, proxy: Proxy, queue: Queue) -> Non
     assert queue.holder == ""
 
 
+@red_by(nothing_is_withdrawn)
 async def test_lock_redis_py_cancelled_acquire(proxy: Proxy, queue: Queue) -> None:
-    """A cancelled acquire leaves neither lock nor place. Red without the withdraw."""
+    """A cancelled acquire leaves neither lock nor place."""
     async with aopened(proxy.url) as client:
         lock = FifoLock(client, "invoices")
         await lock.release(await lock.acquire())
@@ -62,6 +120,7 @@ async def test_lock_redis_py_cancelled_acquire(proxy: Proxy, queue: Queue) -> No
         assert queue.queued == []
 
 
+@red_by(sent_once("acquire", "look"))
 @pytest.mark.parametrize("busy", [False, True], ids=["free", "queued"])
 async def test_lock_go_redis_2985(twin: Twin, proxy: Proxy, queue: Queue, *, busy: bool) -> None:
     """The reply of an acquire is dropped once: granted, once, with that token."""
@@ -80,6 +139,7 @@ async def test_lock_go_redis_2985(twin: Twin, proxy: Proxy, queue: Queue, *, bus
     assert queue.queued == []
 
 
+@red_by(sent_once("release"))
 async def test_lock_lost_reply_of_a_release(twin: Twin, proxy: Proxy, queue: Queue) -> None:
     """The reply of a release is dropped, and it alone named the next waiter, who enters."""
     lock = twin.lock(client=twin.client(proxy.url))
@@ -91,10 +151,12 @@ async def test_lock_lost_reply_of_a_release(twin: Twin, proxy: Proxy, queue: Que
     await lock.release(await asyncio.wait_for(waiter, 5))
 
 
-async def test_lock_lost_reply_of_a_take_up(proxy: Proxy, queue: Queue) -> None:
-    """The reply of a take-up is dropped: the lease is confirmed all the same."""
+@red_by(NOBODY_RENEWS)
+async def test_lock_lost_reply_of_a_take_up(proxy: Proxy, redis_client: Any) -> None:
+    """The reply of a take-up is dropped: the lease is confirmed, and renewed, all the same."""
+    queue = Queue(redis_client, terms=make_terms(offer=1500))
     async with aopened(proxy.url) as client:
-        lock = FifoLock(client, "invoices", lease_ms=2000)
+        lock = FifoLock(client, "invoices", lease_ms=1500)
         queue.listen("elsewhere")
         token = int(queue.acquire("a", "elsewhere")[1])
         waiter = asyncio.create_task(lock.acquire())
@@ -102,11 +164,13 @@ async def test_lock_lost_reply_of_a_take_up(proxy: Proxy, queue: Queue) -> None:
         proxy.add(DropReply(containing(protocol.RENEW.sha)))
         queue.release("a", token, "elsewhere")
         lease = await asyncio.wait_for(waiter, 5)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(2.0)
         assert not lease.lost.is_set()
         await lock.release(lease)
+    queue.close()
 
 
+@red_by(WHOEVER_RELEASES)
 async def test_lock_shedlock_2583(twin: Twin, queue: Queue) -> None:
     """A's lease ends, B acquires, A releases: A gets the error, B still holds."""
     lock = twin.lock()
@@ -119,6 +183,7 @@ async def test_lock_shedlock_2583(twin: Twin, queue: Queue) -> None:
     await lock.release(second)
 
 
+@red_by(WHOEVER_RELEASES)
 async def test_lock_aredis_119(async_redis_client: Any, queue: Queue) -> None:
     """Two tasks share one lock object, and one releases late: the other still holds."""
     lock = FifoLock(async_redis_client, "invoices")
@@ -132,6 +197,7 @@ async def test_lock_aredis_119(async_redis_client: Any, queue: Queue) -> None:
     await lock.release(second)
 
 
+@red_by(changed(BaseLease, "fifo_grant", lambda lease: lease._fifo_grant))
 def test_lock_fork(redis_url: str, queue: Queue) -> None:
     """A child cannot release its parent's lease, and is another owner."""
     with opened(redis_url) as client:
@@ -144,6 +210,8 @@ def test_lock_fork(redis_url: str, queue: Queue) -> None:
                 lock.release(lease)
             except HandleForked:
                 os.write(write, b"refused ")
+            else:
+                os.write(write, b"released ")
             try:
                 lock.acquire(timeout=0.2)
             except FifoTimeout:
@@ -165,8 +233,10 @@ def test_lock_fork(redis_url: str, queue: Queue) -> None:
         assert len(set(owners)) == 2
 
 
-async def hold_and_be_stopped(url: str) -> None:
+async def hold_and_be_stopped(url: str, looks: int) -> None:
     """In a child: hold, and after being stopped say whether the loss is known."""
+    if not looks:  # at the clock
+        AsyncLostEvent.is_set = asyncio.Event.is_set  # type: ignore[method-assign]
     async with aopened(url) as client:
         lease = await FifoLock(client, "invoices", lease_ms=500).acquire()
         tell("holds", int(lease.fence))
@@ -174,10 +244,11 @@ async def hold_and_be_stopped(url: str) -> None:
         tell("lost", lease.lost.is_set())
 
 
-async def test_lock_redbeat_127(redis_url: str, async_redis_client: Any) -> None:
+@pytest.mark.parametrize("looks", [True, False], ids=["", "does not look at the clock"])
+async def test_lock_redbeat_127(redis_url: str, async_redis_client: Any, *, looks: bool) -> None:
     """A holder is stopped past its lease: it sees `lost` before anything else it does."""
     lock = FifoLock(async_redis_client, "invoices", lease_ms=500)
-    with Child(hold_and_be_stopped, redis_url) as child:
+    with Child(hold_and_be_stopped, redis_url, int(looks)) as child:
         fence = child.expect("holds")[1]
         child.pause()
         started = time.monotonic()
@@ -186,10 +257,11 @@ async def test_lock_redbeat_127(redis_url: str, async_redis_client: Any) -> None
         assert lease.fence > fence
         child.tell("go")
         child.resume()
-        assert child.expect("lost")[1] is True
+        assert child.expect("lost")[1] is looks
         await lock.release(lease)
 
 
+@red_by(nothing_is_withdrawn, changed(Desk, "_turn_away", lambda _desk, *_: None))
 async def test_lock_redisson_7272(proxy: Proxy, queue: Queue) -> None:
     """Acquire, cancel, release, over and over with jitter: nothing is left."""
     async with aopened(proxy.url) as client:
@@ -210,6 +282,7 @@ async def test_lock_redisson_7272(proxy: Proxy, queue: Queue) -> None:
         assert queue.queued == []
 
 
+@red_by(NOBODY_RENEWS)
 async def test_lock_python_redis_lock_85(twin: Twin, proxy: Proxy) -> None:
     """One renewal fails and the lock lives on; when all fail, `lost` comes before the expiry."""
     lock = twin.lock(client=twin.client(proxy.url), lease_ms=600)
@@ -224,6 +297,7 @@ async def test_lock_python_redis_lock_85(twin: Twin, proxy: Proxy) -> None:
     proxy.thaw()
 
 
+@red_by(changed(BaseLease, "_left", lambda _lease: None), changed(Renewal, "lost_at", 1e9))
 def test_lock_redisson_4698(redis_url: str) -> None:
     """Redis hangs while the lock is held: `lost` comes before the server would let it expire."""
     proxy = Proxy("127.0.0.1", int(redis_url.rpartition(":")[2].partition("/")[0]))
@@ -236,24 +310,34 @@ def test_lock_redisson_4698(redis_url: str) -> None:
         proxy.thaw()
 
 
+@red_by(FROM_THE_END)
 @pytest.mark.slow
 async def test_lock_redisson_5761(twin: Twin) -> None:
-    """Many rounds with random sleeps: no wait is long."""
+    """Many rounds with random sleeps: no wait is long, and nobody is passed by the others.
+
+    A machine that is short of time makes all waits longer alike: of a hundred runs beside two busy
+    loops on two busy cores one had a wait of 1.15 s, and took 10 s instead of 3; no turn was lost.
+    """
     lock = twin.lock()
     waits: list[float] = []
+    passed: list[int] = []
 
     async def contend(number: int) -> None:
         chance = random.Random(number)
         for _ in range(25):
-            started = time.monotonic()
+            started, before = time.monotonic(), len(waits)
             async with lock.hold(timeout=30):
+                passed.append(len(waits) - before)
                 waits.append(time.monotonic() - started)
                 await asyncio.sleep(chance.random() * 0.001)
             await asyncio.sleep(chance.random() * 0.02)
 
     await asyncio.gather(*(contend(number) for number in range(20)))
     assert len(waits) == 500
-    assert max(waits) < 1.0
+    # The other nineteen, and whoever was served while its command was on the way.
+    assert max(passed) < 40
+    # A lost turn would cost a beat, of 2.5 s, and the others no more than usual.
+    assert max(waits) < max(1.0, 5 * median(waits))
 
 
 async def hold_and_die(url: str) -> None:
@@ -264,6 +348,7 @@ async def hold_and_die(url: str) -> None:
         await asyncio.sleep(600)
 
 
+@red_by(NOBODY_BEATS)
 async def test_lock_python_redis_lock_26(twin: Twin, redis_url: str) -> None:
     """A holder is killed: the next enters when its lease is over."""
     lock = twin.lock(lease_ms=1000)
@@ -277,6 +362,7 @@ async def test_lock_python_redis_lock_26(twin: Twin, redis_url: str) -> None:
         assert time.monotonic() - killed < 1.0 + 0.2
 
 
+@red_by(changed(Room, "pause", 0.05))
 async def test_lock_redisson_3349(twin: Twin, proxy: Proxy, queue: Queue) -> None:
     """Two hundred waiters during a long hold: few commands, few connections."""
     lock = twin.lock(client=twin.client(proxy.url))
@@ -295,6 +381,7 @@ async def test_lock_redisson_3349(twin: Twin, proxy: Proxy, queue: Queue) -> Non
         await lock.release(await waiter)
 
 
+@red_by(changed(FifoLock, "acquire", _on_the_pool))
 async def test_lock_redisson_4064(twin: Twin) -> None:
     """A pool of three connections, eight waiters: all wait and time out cleanly."""
     lock = twin.lock(client=twin.client(max_connections=3))
@@ -304,6 +391,7 @@ async def test_lock_redisson_4064(twin: Twin) -> None:
     await lock.release(lease)
 
 
+@red_by(changed(FifoLock, "acquire", _on_the_pool))
 @pytest.mark.slow
 async def test_lock_redis_py_4125(twin: Twin) -> None:
     """A stock client, whose sockets time out after five seconds: a wait of eight takes eight."""
@@ -316,6 +404,7 @@ async def test_lock_redis_py_4125(twin: Twin) -> None:
     await lock.release(lease)
 
 
+@red_by(changed(Delivery, "answered", _scripts_stay))
 async def test_lock_cashews_387(twin: Twin, queue: Queue) -> None:
     """SCRIPT FLUSH between any two operations."""
     lock = twin.lock()
@@ -332,9 +421,20 @@ async def test_lock_cashews_387(twin: Twin, queue: Queue) -> None:
     await lock.release(lease)
 
 
-@pytest.mark.parametrize("happens", ["restart with data", "restart without data", "FLUSHALL"])
-async def test_lock_restart_while_queued(fresh_server: Any, happens: str) -> None:
-    """The server restarts, or all is lost, while tasks wait: all are served, in their order."""
+@red_by(changed(Server, "restart", _restart_without_data))
+async def test_lock_restart_while_queued(fresh_server: Any) -> None:
+    """The server restarts with its data while tasks wait: the holder holds, and all are served."""
+    await _queue_over(fresh_server, "restart with data")
+
+
+@red_by(changed(Room, "recheck", lambda _room: None))
+@pytest.mark.parametrize("happens", ["restart without data", "FLUSHALL"])
+async def test_lock_all_is_lost_while_queued(fresh_server: Any, happens: str) -> None:
+    """All is lost while tasks wait: all are served, in their order."""
+    await _queue_over(fresh_server, happens)
+
+
+async def _queue_over(fresh_server: Any, happens: str) -> None:
     entered: list[int] = []
     async with aopened(fresh_server.url) as client:
         lock = FifoLock(client, "invoices", lease_ms=2000)
@@ -355,7 +455,7 @@ async def test_lock_restart_while_queued(fresh_server: Any, happens: str) -> Non
             keep = happens == "restart with data"
             await asyncio.to_thread(fresh_server.restart, keep_data=keep)
         await asyncio.sleep(0.3)
-        with suppress(LeaseLost):  # where the data is lost, so is the lease
+        with pytest.raises(LeaseLost) if happens != "restart with data" else nullcontext():
             await lock.release(lease)
         await asyncio.wait_for(asyncio.gather(*waiters), 10)
     assert entered == list(range(10))
@@ -377,6 +477,9 @@ def test_lock_redisson_1104(redis_url: str, queue: Queue, monkeypatch: Any) -> N
             assert int(second.fence) < (real() + 60) * 1e6
 
 
+@red_by(
+    lua("look", "math.max(last + 1, tonumber(now[1]) * 1000000 + tonumber(now[2]))", "last + 1")
+)
 async def test_lock_redisson_6510(twin: Twin, queue: Queue) -> None:
     """The record is deleted: the next token is above all before."""
     lock = twin.lock()
@@ -389,6 +492,10 @@ async def test_lock_redisson_6510(twin: Twin, queue: Queue) -> None:
         assert int(lease.fence) > max(tokens)
 
 
+@red_by(
+    lua("look", "redis.call('PEXPIRE', fence, math.max(retention_ms, ttl_ms))"),
+    lua("release", "redis.call('PEXPIRE', key, math.max(retention_ms, redis.call('PTTL', key)))"),
+)
 def test_lock_no_memory_is_left(redis_url: str, queue: Queue) -> None:
     """After the last waiter and the TTLs nothing is left."""
     from datetime import timedelta  # noqa: PLC0415
@@ -414,63 +521,93 @@ async def test_lock_redis_py_694(twin: Twin, queue: Queue, resp: int, *, decode:
     await lock.release(await waiter)
 
 
+@red_by(changed(Room, "watch", lambda _room: None))
 async def test_lock_forbidden_channels(servers: Any) -> None:
-    """The ACL allows no channel: nobody is woken, and the beats serve everybody."""
+    """The ACL allows no channel: nobody is woken, and the beats, oftener then, serve everybody."""
     server = servers.clean(acl="~* resetchannels +@all")
-    async with aopened(server.url) as client:
-        lock = FifoLock(client, "invoices")
-        lease = await lock.acquire()
+    async with aopened(server.url) as client, aopened(server.url) as other:
+        elsewhere, lock = FifoLock(other, "invoices"), FifoLock(client, "invoices")
+        lease = await elsewhere.acquire()
         waiters = [asyncio.create_task(lock.acquire(10)) for _ in range(3)]
-        await asyncio.sleep(0.2)
-        await lock.release(lease)
-        for waiter in waiters:
-            await lock.release(await waiter)
+        await _until_waiting(lock, 3)
+        released = time.monotonic()
+        await elsewhere.release(lease)
+        for waiter in asyncio.as_completed(waiters):
+            lease = await waiter
+            assert time.monotonic() - released < 1.2
+            await lock.release(lease)
 
 
-async def test_lock_on_a_cluster(cluster_server: Any) -> None:
+@red_by(lua("release", "(heard > 0 or not turn.solo)", "heard > 0"))
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_lock_on_a_cluster(cluster_server: Any, colour: str) -> None:
     """Three masters: names in several slots, order, and the messages of two processes."""
+    twin = Twin(colour, cluster_server.url)
+    client, other = twin.client(topology="cluster"), twin.client(topology="cluster")
     entered: list[int] = []
-    async with (
-        aopened(cluster_server.url, topology="cluster") as client,
-        aopened(cluster_server.url, topology="cluster") as other,
-    ):
-        for name in ("one", "two", "three", "four"):
-            locks = [FifoLock(client, name), FifoLock(other, name)]
-            entered.clear()
-            lease = await locks[0].acquire()
-
-            async def wait(number: int, lock: FifoLock) -> None:
-                async with lock.hold(timeout=20):
-                    entered.append(number)
-
-            tasks = []
-            for number in range(6):
-                tasks.append(asyncio.create_task(wait(number, locks[number % 2])))
-                for _ in range(500):
-                    if (await locks[0].stats()).waiting == number + 1:
-                        break
-                    await asyncio.sleep(0.002)
-            started = time.monotonic()
-            await locks[0].release(lease)
-            await asyncio.gather(*tasks)
-            assert entered == list(range(6))
-            assert time.monotonic() - started < 1.0
-
-
-async def test_lock_on_each_server(any_server: Any) -> None:
-    """The five servers."""
-    async with aopened(any_server.url) as one, aopened(any_server.url) as two:
-        locks = [FifoLock(one, "invoices"), FifoLock(two, "invoices")]
+    for name in ("one", "two", "three", "four"):
+        locks = [twin.lock(name, client=client), twin.lock(name, client=other)]
+        entered.clear()
         lease = await locks[0].acquire()
-        waiters = [asyncio.create_task(lock.acquire(10)) for lock in locks]
-        for _ in range(500):
-            if (await locks[0].stats()).waiting == 2:
-                break
-            await asyncio.sleep(0.005)
+
+        async def wait(number: int, lock: Any) -> None:
+            async with lock.hold(timeout=20):
+                entered.append(number)
+
+        tasks = []
+        for number in range(6):
+            tasks.append(asyncio.create_task(wait(number, locks[number % 2])))
+            await _until_waiting(locks[0], number + 1)
+        started = time.monotonic()
         await locks[0].release(lease)
-        for lock, waiter in zip(locks, waiters, strict=True):
-            await lock.release(await waiter)
-        assert (await locks[1].stats()).holder is None
+        await asyncio.gather(*tasks)
+        assert entered == list(range(6))
+        assert time.monotonic() - started < 1.5
+    await twin.close()
+
+
+async def _until_waiting(lock: Any, count: int) -> None:
+    for _ in range(1000):
+        if (await lock.stats()).waiting == count:
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(await lock.stats())
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("resp", [2, 3])
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "str"])
+async def test_lock_on_each_server(
+    any_server: Any, colour: str, resp: int, *, decode: bool
+) -> None:
+    """The five servers, in both colours, RESP2 and RESP3, decoded or not: two clients in turn."""
+    twin = Twin(colour, any_server.url)
+    locks = [
+        twin.lock(client=twin.client(resp=resp, decode=decode)),
+        twin.lock(client=twin.client(resp=resp, decode=decode)),
+    ]
+    first = await locks[0].acquire()
+    entered: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with locks[number % 2].hold(timeout=10) as lease:
+            assert lease.position_at_entry == number
+            assert not lease.lost.is_set()
+            entered.append(number)
+
+    tasks = []
+    for number in range(4):
+        # One at a time: two clients' commands are in no order.
+        tasks.append(asyncio.create_task(wait(number)))
+        await _until_waiting(locks[0], number + 1)
+    await locks[0].release(first)
+    await asyncio.gather(*tasks)
+    assert entered == [0, 1, 2, 3]
+    by_hand = await locks[1].acquire(5)
+    assert by_hand.fence > first.fence
+    await locks[1].release(by_hand)
+    assert (await locks[1].stats()).holder is None
+    await twin.close()
 
 
 async def test_lock_late_renewal_is_one_warning(
@@ -488,6 +625,7 @@ async def test_lock_late_renewal_is_one_warning(
         await lock.release(lease)
 
 
+@red_by(changed(locks, "warn_of_eviction", lambda *_: None))
 async def test_lock_eviction_is_one_warning(
     fresh_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,7 @@
-"""The headers of the Lua say what the operations send. Broken by swapping two arguments of one."""
+"""The headers of the Lua say what the operations send.
+
+Seen to fail, by hand, with two arguments of the withdraw swapped.
+"""
 
 from __future__ import annotations
 

@@ -159,10 +159,18 @@ class Room:
 
     def hurry(self) -> None:
         """Beat now: the lock may be free."""
-        if self.beat.hurry():
-            return
+        if not self.beat.hurry():
+            self._beat_at(self.desk.clock())
+
+    def watch(self) -> None:
+        """Beat oftener while no messages arrive, which shows only after the room was opened."""
+        at = self.desk.clock() + self.pause
+        if self.beat.rhythm.at > at:
+            self._beat_at(at)
+
+    def _beat_at(self, at: float) -> None:
         self.beat.dropped = True
-        self.beat = Beat(self, self.desk.clock())
+        self.beat = Beat(self, at)
         self.desk.keeper.care(self.beat)
 
 
@@ -246,6 +254,8 @@ class Desk:
                 room.recheck()
             room.line[box.attempt] = box
             box.offered = 0
+            if not self.ready:
+                room.watch()
             self.heard(box.ticket.terms, answer, holder)
 
     def entered(self, attempt: str) -> None:
