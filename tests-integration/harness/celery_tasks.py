@@ -26,12 +26,13 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from fencekit.celery import current_claim, idempotent_task
 
 URL = os.environ.get("FENCEKIT_TEST_URL", "redis://localhost:6379/0")
+STORE = os.environ.get("FENCEKIT_TEST_STORE", URL)
 VISIBILITY = float(os.environ.get("FENCEKIT_TEST_VISIBILITY", "3600"))
 
 # Celery has no types.
 app: Any = Celery("tasks", broker=URL, backend=URL)
 app.conf.update(
-    fencekit_redis_url=URL,
+    fencekit_redis_url=STORE,
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         "visibility_timeout": VISIBILITY,
@@ -229,3 +230,12 @@ def die_when_told(sender: Any, **_: Any) -> None:
 
 
 signals.task_success.connect(die_when_told)
+
+
+def publish_slowly(sender: Any, body: Any, **_: Any) -> None:
+    """Take long to send the next step of a chain, once."""
+    if sender == "collect" and effects().delete(f"slow-publish:{body[0][-1]}"):
+        time.sleep(4)
+
+
+signals.before_task_publish.connect(publish_slowly)

@@ -118,6 +118,35 @@ def test_celery_singleton_20_a_retry_of_its_own_runs(
     assert effects.count("effects", key) == 1
 
 
+@pytest.mark.parametrize(("name", "word"), [("once", "retry"), ("auto", "fail")])
+def test_a_quick_retry_never_loses_its_result(
+    tasks: Any, effects: Effects, name: str, word: str
+) -> None:
+    # Celery sends a retry before it writes the state RETRY, which then may come over a SUCCESS.
+    # Red where the attempt ends before that: some of these stay in RETRY for ever.
+    keys = [fresh_key() for _ in range(30)]
+    results = [tasks[name].delay(key, [[word, 2]], key) for key in keys]
+    assert [value(result) for result in results] == keys
+    assert {effects.count("effects", key) for key in keys} == {1}
+
+
+def test_a_copy_gives_the_holder_time_to_publish(tasks: Any, effects: Effects, pool: str) -> None:
+    if pool == "solo":
+        pytest.skip("one at a time: no copy runs while the result is published")
+    # Red without `give_time_to_publish`: the next step of the chain is sent twice.
+    key, end = fresh_key(), fresh_key()
+    effects.client.set(f"slow-publish:{end}", 1)
+    chain(tasks["once"].s(key, [], 1), tasks["collect"].s(end)).delay()
+    effects.wait("effects", key)
+    time.sleep(0.3)
+    assert effects.redeliver() == 1
+    effects.wait("collected", end)
+    eventually(lambda: not effects.client.hlen("unacked"), PATIENCE)
+    time.sleep(0.5)
+    assert effects.all("collected", end) == ["1"]
+    assert effects.count("runs", key) == 1
+
+
 @pytest.mark.parametrize("name", ["auto", pytest.param("autoplain", marks=RED)])
 def test_autoretry_runs_again_and_counts(tasks: Any, effects: Effects, name: str) -> None:
     key = fresh_key()

@@ -213,3 +213,30 @@ def test_a_shutdown_loses_nothing(
     assert value(result) == "whole"
     time.sleep(0.5)
     assert effects.count("effects", key) == 1
+
+
+def test_nothing_runs_and_nothing_is_lost_while_redis_is_down(
+    tasks: Any, effects: Effects, start_worker: StartWorker, fresh_server: Server
+) -> None:
+    start_worker(visibility=3600, env={"FENCEKIT_TEST_STORE": fresh_server.url})
+    fresh_server.kill()
+    key, end = fresh_key(), fresh_key()
+    result = chain(tasks["auto"].s(key, [], 1), tasks["collect"].s(end)).delay()
+    time.sleep(0.7)
+    assert effects.count("runs", key) == 0
+    fresh_server.launch()
+    assert value(result) == 1
+    assert effects.count("effects", key) == 1
+
+
+def test_a_worker_says_what_is_wrong_at_its_start(start_worker: StartWorker) -> None:
+    worker = start_worker(visibility=1)
+    log = worker.log()
+    assert "once: its lease (0:00:01) is not below the visibility timeout (0:00:01)" in log
+    assert "acks_late" not in log
+
+
+def test_a_worker_without_a_place_for_records_does_not_start(broker: Server) -> None:
+    with Worker(broker, env={"FENCEKIT_TEST_STORE": ""}) as worker:
+        worker.ended()
+        assert "keeps its records is not known" in worker.log()

@@ -22,7 +22,8 @@ __all__ = ["Delivery", "running_delivery", "running_task"]
 
 _log = logging.getLogger("fencekit.celery")
 
-# How often, and for how many milliseconds in all, a message was put off: "times:milliseconds".
+# How often, and for how many milliseconds in all, a message was put off, and whether it has seen
+# its own work done: "times:milliseconds:seen".
 HEADER: Final = "fencekit_deferred"
 # The first pause and the longest, seconds. Each is twice as long as the one before, but never goes
 # on after the lease in the way is over.
@@ -31,6 +32,7 @@ _LONGEST: Final = 30.0
 _SLACK: Final = 0.05
 _MOST_DOUBLINGS: Final = 16
 _MARK: Final = "_fencekit_publish"
+_END: Final = "_fencekit_end"
 _ENTERED: Final = "_fencekit_entered"
 
 
@@ -106,6 +108,20 @@ class Delivery:
                 _note_success, weak=False, dispatch_uid="fencekit-published"
             )
 
+    @property
+    def retries_itself(self) -> bool:
+        """Whether Celery may send it again for an exception that the body raises."""
+        return hasattr(self.task, "_orig_run")
+
+    def when_told(self, end: Callable[[], object]) -> None:
+        """Have this done when the state of this run is written, whatever it is.
+
+        Until then the key is taken: a retry of the message could else be done before it, and the
+        state of this run would be written over its result.
+        """
+        setattr(self.request, _END, end)
+        signals.task_postrun.connect(_note_end, weak=False, dispatch_uid="fencekit-ended")
+
     def begun(self) -> None:
         """The waiting is over: a retry that the body asks for has its own."""
         if self.request.headers:
@@ -115,6 +131,20 @@ class Delivery:
     def waited(self) -> timedelta:
         """How long the message was put off so far."""
         return timedelta(milliseconds=self._deferred()[1])
+
+    def has_seen_done(self) -> bool:
+        """Whether it was put off by `give_time_to_publish`."""
+        return self._deferred()[2]
+
+    def give_time_to_publish(self, seconds: float) -> NoReturn:
+        """Come back later: whoever has just done the work may be about to publish its result.
+
+        Raises:
+            Ignore: it was published.
+            Reject: it could not be, and is given back to the broker.
+        """
+        times, waited_ms, _ = self._deferred()
+        self._come_back(seconds, f"{times + 1}:{waited_ms}:1", "its result is being published")
 
     def defer(self, retry_after: float | None, why: str, *, counted: bool) -> NoReturn:
         """Publish the message again as it is, to come back later, and end this run of it.
@@ -128,15 +158,18 @@ class Delivery:
             Ignore: it was published.
             Reject: it could not be, and is given back to the broker.
         """
-        times, waited_ms = self._deferred()
+        times, waited_ms, seen = self._deferred()
         pause = min(_FIRST * 2 ** min(times, _MOST_DOUBLINGS), _LONGEST, self._longest_pause())
         pause *= 1 + random.random() / 4  # noqa: S311 - spread, not a secret
         if retry_after is not None:
             pause = min(pause, max(retry_after, 0.0) + _SLACK)
         if counted:
             waited_ms += math.ceil(pause * 1000)
+        self._come_back(pause, f"{times + 1}:{waited_ms}:{int(seen)}", why)
+
+    def _come_back(self, pause: float, deferred: str, why: str) -> NoReturn:
         try:
-            self._publish(pause, f"{times + 1}:{waited_ms}")
+            self._publish(pause, deferred)
         except Exception as error:
             if not self.task.acks_late:
                 self.blame()
@@ -159,9 +192,9 @@ class Delivery:
         options = self.task.app.conf.broker_transport_options or {}
         return float(options.get("visibility_timeout") or math.inf) / 2
 
-    def _deferred(self) -> tuple[int, int]:
-        times, _, waited_ms = str(self.request.get(HEADER) or "0:0").partition(":")
-        return int(times), int(waited_ms)
+    def _deferred(self) -> tuple[int, int, bool]:
+        times, waited_ms, seen = str(self.request.get(HEADER) or "0:0:0").split(":")
+        return int(times), int(waited_ms), seen == "1"
 
     def _publish(self, countdown: float, deferred: str) -> None:
         request, task = self.request, self.task
@@ -246,3 +279,9 @@ def _note_success(sender: Task, **_: Any) -> None:
             sender.request.id,
             error,
         )
+
+
+def _note_end(sender: Task, **_: Any) -> None:
+    end = sender.request.__dict__.pop(_END, None)
+    if end is not None:
+        end()

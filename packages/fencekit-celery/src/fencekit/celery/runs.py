@@ -23,9 +23,10 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from celery.exceptions import Ignore, SoftTimeLimitExceeded, TaskPredicate
+from celery.exceptions import Ignore, Retry, SoftTimeLimitExceeded, TaskPredicate
 from fencekit.celery import memos
 from fencekit.celery.current import TaskClaim, current
 from fencekit.celery.errors import StillBusy, told
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _log = logging.getLogger("fencekit.celery")
+
+# How long whoever has done the work is given to publish its result, before a copy of the message
+# does it. Less where the lease is shorter.
+_PUBLISHING: Final = timedelta(seconds=5)
 
 
 class Run:
@@ -158,6 +163,9 @@ class Run:
             spare = claim.task_id != message.id and not message.feeds_a_canvas
             if spare and not self._terms.replays:
                 raise Ignore(f"{self._key!r} is done, and this is a copy")
+            own = claim.task_id == message.id
+            if own and message.feeds_a_canvas and not message.has_seen_done():
+                message.give_time_to_publish(min(self._terms.lease, _PUBLISHING).total_seconds())
             self._publish_later(message)
         try:
             return None if memo is None else memos.decode(self._serializers, self._key, memo)
@@ -238,19 +246,36 @@ class Run:
         return value
 
     def _end_badly(self, claim: Claim, error: BaseException) -> None:
+        message = self._message
+        if isinstance(error, TaskPredicate) or not isinstance(error, Exception):
+            # Retry, Ignore and Reject are no failures, and neither is the worker's end.
+            end: Callable[[], object] = claim.release
+        else:
+            terminal = isinstance(error, self._terms.terminal_for)
+            terminal = terminal and not isinstance(error, SoftTimeLimitExceeded)
+            end = partial(claim.fail, error, terminal=terminal)
+            if terminal:
+                self._blame()
+            if message is not None and message.retries_itself and not terminal:
+                # Still ours? The end itself comes after the retry is on its way.
+                end = self._end_later(claim.renew, end)
+        if message is not None and isinstance(error, Retry):
+            end = self._end_later(None, end)
+        self._end(end, replaced_matters=not isinstance(error, TaskPredicate))
+
+    def _end_later(
+        self, first: Callable[[], object] | None, end: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Have the attempt end when the state of this run is written; returns what to do now."""
+        if self._message is not None:
+            self._message.when_told(lambda: self._end(end, replaced_matters=False))
+        return first or (lambda: None)
+
+    def _end(self, end: Callable[[], object], *, replaced_matters: bool) -> None:
         try:
-            if isinstance(error, TaskPredicate) or not isinstance(error, Exception):
-                # Retry, Ignore and Reject are no failures, and neither is the worker's end.
-                claim.release()
-            elif isinstance(error, SoftTimeLimitExceeded):
-                claim.fail(error)
-            else:
-                terminal = isinstance(error, self._terms.terminal_for)
-                claim.fail(error, terminal=terminal)
-                if terminal:
-                    self._blame()
+            end()
         except IdempotencyNotOwned as lost:
-            if not isinstance(error, TaskPredicate):
+            if replaced_matters:
                 self._find_replaced(lost)
         except StoreError as unanswered:
             _log.warning(
