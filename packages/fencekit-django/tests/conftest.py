@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
     from harness.servers import Server
 
 set_up()
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long hammers out, unless they are asked for: `-m slow`."""
+    if config.getoption("markexpr"):
+        return
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.skip(reason="a long hammer; run it by -m slow"))
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from fencekit import FenceToken
+from fencekit import FenceToken, StoreUnavailable
 from fencekit.django import Effect, Fence, fenced_atomic, get_lock, run_once
+from fencekit.django.management.commands import fencekit_reseed
 from harness.servers import Server
 from ledger.accounts.models import Account
 from ledger.curios.models import Odd
@@ -71,13 +72,15 @@ class TestReseed:
                 called("fencekit_reseed", *args)
 
     @pytest.mark.usefixtures("sqlite_alias")
-    def test_redis_that_cannot_be_reached(self) -> None:
+    def test_redis_that_cannot_be_reached(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with fenced_atomic(FenceToken(5, resource="r")):
             pass
-        with (
-            override_settings(FENCEKIT={"REDIS_URL": "redis://127.0.0.1:1/0"}),
-            pytest.raises(CommandError, match="after 0 lifted"),
-        ):
+
+        def unreachable() -> Any:
+            raise StoreUnavailable("down")
+
+        monkeypatch.setattr(fencekit_reseed, "get_lock", unreachable)
+        with pytest.raises(CommandError, match="after 0 lifted: down"):
             called("fencekit_reseed")
 
 
