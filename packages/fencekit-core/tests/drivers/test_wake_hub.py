@@ -1,8 +1,8 @@
 """The wake hub: wakes that arrive, are lost, are passed on, or that nobody can hear.
 
-How each bites: a hub whose reconnect wakes nobody, a waiter that keeps what it was woken for when
-it is cancelled, a join that leaves its waiter behind, and a hub that believes a connection good
-before it has heard a word.
+How each bites: a hub whose reconnect wakes nobody, waiters that each look where there is no
+channel, a waiter that keeps what it was woken for when it is cancelled, a join that leaves its
+waiter behind, and a hub that believes a connection good before it has heard a word.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_a_hub_that_reconnects_bites(
 ) -> None:
     locks = make_locks(proxy.url)
     handle, waiting = hold_and_wait(server, locks)
-    monkeypatch.setattr(Switchboard, "wake_all", lambda _: None)
+    monkeypatch.setattr(Switchboard, "_have_all_look", staticmethod(lambda _: None))
     free_silently(server)
     proxy.cut()
     with pytest.raises(NotYet):
@@ -125,27 +125,30 @@ def test_a_waiter_whose_subscription_is_not_answered_looks_by_itself(
     locks.release(waiting.result(4))
 
 
-def looks_at_a_closed_door(server: Server, proxy: Proxy, locks: Locks, holder: Locks) -> int:
-    """How often five waiters try in a second and a half, while every SUBSCRIBE is hung up on."""
+def knocks_at_a_closed_door(
+    server: Server, proxy: Proxy, locks: Locks, holder: Locks
+) -> tuple[int, int]:
+    """How often five waiters try in 1.5 s, and the hub, which is always hung up on."""
     handle = holder.acquire("job", ttl=LONG)
     proxy.add(DropCommand(named("SUBSCRIBE"), nth=None))
     waiting = [locks.start("acquire", "job", ttl=LONG, wait=LONG) for _ in range(5)]
     time.sleep(1.7)
-    before = proxy.counts["EVALSHA"]
+    before = proxy.counts
     time.sleep(1.5)
-    tries = proxy.counts["EVALSHA"] - before
+    counts = proxy.counts - before
     holder.release(handle)
     all_enter(locks, waiting, 8)
     assert server.call("EXISTS", locks.lock.lock_key("job")) == 0
-    return tries
+    return counts["EVALSHA"], counts["SUBSCRIBE"]
 
 
 def test_a_proxy_that_closes_at_subscribe_is_not_hammered(
     server: Server, proxy: Proxy, make_locks: Callable[..., Locks]
 ) -> None:
     locks, holder = make_locks(proxy.url), make_locks(server.url)
-    # Each looks twice a second, and when the hub connects and is hung up on.
-    assert looks_at_a_closed_door(server, proxy, locks, holder) <= 5 * 9
+    tries, subscriptions = knocks_at_a_closed_door(server, proxy, locks, holder)
+    assert tries <= 5  # one of the five looks, twice a second
+    assert subscriptions <= 5
 
 
 def test_a_proxy_that_closes_at_subscribe_bites(
@@ -156,8 +159,32 @@ def test_a_proxy_that_closes_at_subscribe_bites(
 ) -> None:
     for module in (wake, aio_wake):
         monkeypatch.setattr(module, "RECONNECT_LONGEST", 0.02)
+
+    def each(self: Any, waiter: Any, deadline: float, poll_at: float) -> float:
+        return min(deadline, poll_at, self.channels[waiter.channel].alarm_at or deadline)
+
+    monkeypatch.setattr(Switchboard, "look_at", each)
     locks, holder = make_locks(proxy.url), make_locks(server.url)
-    assert looks_at_a_closed_door(server, proxy, locks, holder) > 5 * 9
+    tries, subscriptions = knocks_at_a_closed_door(server, proxy, locks, holder)
+    assert tries > 10
+    assert subscriptions > 10
+
+
+@pytest.mark.parametrize("away", ["closes", "is silent"])
+def test_a_short_wait_is_not_spent_on_a_hub_that_cannot_listen(
+    server: Server, proxy: Proxy, make_locks: Callable[..., Locks], away: str
+) -> None:
+    locks, holder = make_locks(proxy.url), make_locks(server.url)
+    handle = holder.acquire("job", ttl=LONG)
+    if away == "closes":
+        proxy.add(DropCommand(named("SUBSCRIBE"), nth=None))
+    else:
+        proxy.add(HoldBack(named("SUBSCRIBE"), then="silence"))
+    for _ in range(2):
+        began = time.monotonic()
+        assert locks.call("try_acquire", "job", ttl=LONG, wait=SECOND * 0.2) is None
+        assert time.monotonic() - began < 0.7
+    holder.release(handle)
 
 
 def test_a_woken_waiter_that_is_cancelled_hands_its_wake_on(server: Server, proxy: Proxy) -> None:
@@ -297,6 +324,23 @@ def test_a_hub_without_a_thread_says_so_and_tries_again(
 
 def no_thread(_: threading.Thread) -> None:
     raise RuntimeError("no thread")
+
+
+def test_a_waiter_that_joins_just_after_a_close_is_served(server: Server) -> None:
+    """The thread that was told to end has not looked yet."""
+    with Locks("sync", server.url) as locks:
+        handle, waiting = hold_and_wait(server, locks)
+        hub = locks.driver.hub
+        with hub._lock:
+            hub._closing = True
+        other = locks.acquire("other", ttl=LONG)
+        waiting.append(locks.start("acquire", "other", ttl=LONG, wait=LONG))
+        eventually(lambda: hub._wire is not None)
+        time.sleep(1)
+        locks.release(other)
+        locks.release(waiting[1].result(0.3))
+        locks.release(handle)
+        locks.release(waiting[0].result(2))
 
 
 @pytest.mark.parametrize("rule", ["kept", "removed"])

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from fencekit.drivers.switchboard import BaseWaiter, Switchboard
 
+NEVER = 1e9
+
 
 class Waiter(BaseWaiter):
     """A waiter that counts its signals."""
@@ -98,20 +100,20 @@ def test_a_wake_used_well_wakes_nobody_else() -> None:
     board.take_wake(waiters[0])
     board.leave(waiters[0], 31.0, 1.0, failed=False)
     assert pending(waiters[1:]) == []
-    assert board.look_at(waiters[1], 100.0) == 31.0, "the next looks when that lease is over"
+    assert board.look_at(waiters[1], 100.0, NEVER) == 31.0, "the next looks when that lease is over"
 
 
 def test_only_the_first_heeds_the_alarm() -> None:
     board, waiters = joined()
     for waiter, alarm in zip(waiters, (5.0, 6.0, 7.0), strict=True):
         board.begin_wait(waiter, alarm)
-    assert [board.look_at(waiter, 100.0) for waiter in waiters] == [5.0, 100.0, 100.0]
+    assert [board.look_at(waiter, 100.0, NEVER) for waiter in waiters] == [5.0, 100.0, 100.0]
 
 
 def test_nobody_looks_after_the_end_of_its_wait() -> None:
     board, (first, *_) = joined()
     board.begin_wait(first, 50.0)
-    assert board.look_at(first, 20.0) == 20.0
+    assert board.look_at(first, 20.0, NEVER) == 20.0
 
 
 def test_one_that_leaves_without_a_word_has_the_next_look_at_once() -> None:
@@ -125,7 +127,7 @@ def test_one_that_leaves_from_the_middle_is_not_missed() -> None:
     board.begin_wait(waiters[0], 5.0)
     board.leave(waiters[1], None, 1.0, failed=True)
     assert pending(waiters) == []
-    assert board.look_at(waiters[0], 100.0) == 5.0
+    assert board.look_at(waiters[0], 100.0, NEVER) == 5.0
 
 
 def test_leaving_twice_is_leaving_once() -> None:
@@ -135,12 +137,24 @@ def test_leaving_twice_is_leaving_once() -> None:
     assert pending(waiters[1:]) == []
 
 
-def test_after_a_reconnect_all_look() -> None:
+def test_after_a_reconnect_all_look_once_they_can_be_told() -> None:
     board, waiters = joined()
-    other = Waiter(channel="d")
-    board.join(other)
-    board.wake_all()
-    assert pending([*waiters, other]) == [0, 1, 2, 3]
+    board.confirm("c")
+    assert pending(waiters) == []
+    board.disconnected()
+    assert all(board.take_wake(waiter) for waiter in waiters)
+    board.disconnected()
+    assert pending(waiters) == [], "nobody has relied on it since"
+    board.confirm("c")
+    assert pending(waiters) == [0, 1, 2]
+
+
+def test_without_a_channel_only_the_first_looks_now_and_then() -> None:
+    board, waiters = joined()
+    board.begin_wait(waiters[0], 60.0)
+    assert [board.look_at(waiter, 90.0, 0.5) for waiter in waiters] == [0.5, 90.0, 90.0]
+    board.confirm("c")
+    assert [board.look_at(waiter, 90.0, 0.5) for waiter in waiters] == [60.0, 90.0, 90.0]
 
 
 def test_a_lost_connection_confirms_nothing_and_all_look() -> None:
@@ -172,7 +186,7 @@ def test_the_alarm_of_a_channel_goes_with_its_last_waiter() -> None:
     board.leave(waiters[0], 9.0, 5.0, failed=False)
     late = Waiter()
     board.join(late)
-    assert board.look_at(late, 100.0) == 100.0
+    assert board.look_at(late, 100.0, NEVER) == 100.0
 
 
 def test_a_new_waiter_waits_behind_the_others() -> None:
@@ -227,7 +241,8 @@ def test_no_wake_is_lost_as_long_as_anybody_waits(events: list[str]) -> None:
             board.message("c")
             owed = True
         elif event == "reconnect":
-            board.wake_all()
+            board.confirm("c")
+            board.disconnected()
         elif event == "try" and waiters and board.take_wake(waiters[0]):
             owed = False  # it looked, was refused, and sleeps again
             board.begin_wait(waiters[0], 60.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from fencekit.drivers.delivery import WireLost
@@ -78,14 +79,14 @@ class AsyncWakeHub(asyncio.Protocol):
         self._confirming: dict[str, asyncio.Future[None]] = {}
         self._decoder = new_decoder()
 
-    async def join(self, channel: str) -> AsyncWaiter:
-        """Listen on a channel; returns when wakes can arrive, or cannot for now.
+    async def join(self, channel: str, until: float = math.inf) -> AsyncWaiter:
+        """Listen on a channel; returns when wakes can arrive, or cannot for now, or at a time.
 
         Cancelled, it leaves nothing behind.
         """
         waiter = AsyncWaiter(channel, self._loop)
         try:
-            await self._attend(channel, self._board.join(waiter))
+            await self._attend(channel, self._board.join(waiter), until)
         except BaseException:
             self.leave(waiter, None, failed=True)
             raise
@@ -124,10 +125,7 @@ class AsyncWakeHub(asyncio.Protocol):
         deadline = now + seconds
         self._board.begin_wait(waiter, now + alarm)
         while not self._board.take_wake(waiter):
-            look_at = self._board.look_at(waiter, deadline)
-            if not self._board.channels[waiter.channel].confirmed:
-                look_at = min(look_at, now + POLL)
-            left = look_at - self._loop.time()
+            left = self._board.look_at(waiter, deadline, now + POLL) - self._loop.time()
             if left <= 0:
                 return False
             await waiter.sleep(left)
@@ -147,8 +145,10 @@ class AsyncWakeHub(asyncio.Protocol):
             self._connecting.cancel()
         return self._connecting
 
-    async def _attend(self, channel: str, state: Channel[AsyncWaiter]) -> None:
-        """Have the server asked for a channel, and wait for it to confirm."""
+    async def _attend(
+        self, channel: str, state: Channel[AsyncWaiter], until: float = math.inf
+    ) -> None:
+        """Have the server asked for a channel, and wait for it to confirm, while it may."""
         if state.confirmed:
             return
         if self._transport is None:
@@ -156,13 +156,20 @@ class AsyncWakeHub(asyncio.Protocol):
         elif not state.asked:
             state.asked = True
             self._transport.write(pack("SUBSCRIBE", channel))
+        if not self._refused:
+            await self._confirmation(channel, until - self._loop.time())
+        if not state.confirmed:
+            state.missed = True
+
+    async def _confirmation(self, channel: str, seconds: float) -> None:
+        """Wait until a channel is confirmed, cannot be for now, or the time is up."""
         confirming = self._confirming.get(channel)
         if confirming is None:
             confirming = self._confirming[channel] = self._loop.create_future()
             # One timer for all: thousands that each gave up by themselves would each search the
             # list of the others.
             self._loop.call_later(TIMEOUT, self._give_up, channel, confirming)
-        await asyncio.wait([confirming])
+        await asyncio.wait([confirming], timeout=seconds if seconds < TIMEOUT else None)
 
     def _give_up(self, channel: str, confirming: asyncio.Future[None]) -> None:
         """Nobody waits any longer for a channel to be confirmed."""
@@ -170,6 +177,13 @@ class AsyncWakeHub(asyncio.Protocol):
             del self._confirming[channel]
         if not confirming.done():
             confirming.set_result(None)
+
+    def _stop_confirming(self) -> None:
+        """Have nobody wait for a confirmation that will not come for now."""
+        for confirming in self._confirming.values():
+            if not confirming.done():
+                confirming.set_result(None)
+        self._confirming.clear()
 
     def _connect_soon(self) -> None:
         if self._connecting is None and not self._closed and not self._loop.is_closed():
@@ -206,12 +220,10 @@ class AsyncWakeHub(asyncio.Protocol):
             channel.asked = True
         if self._board.channels:
             self._transport.write(pack("SUBSCRIBE", *self._board.channels))
-        # Whatever was published while nobody listened is lost: all look for themselves.
-        self._board.wake_all()
         self._watch()
 
     def _reconnect_later(self) -> None:
-        self._board.wake_all()
+        self._stop_confirming()
         if self._board.channels and not self._closed and not self._loop.is_closed():
             self._loop.call_later(self._pause, self._connect_soon)
             self._pause = min(self._pause * 2, RECONNECT_LONGEST)
@@ -253,16 +265,13 @@ class AsyncWakeHub(asyncio.Protocol):
         if isinstance(message, ErrorReply):
             if not self._refused:
                 _log.warning(
-                    "the server refuses the wake channel (%s): waiters look for themselves "
+                    "the server refuses the wake channel (%s): one waiter of each name looks "
                     "every %s s; allow the channel to the ACL user",
                     message.text,
                     POLL,
                 )
             self._refused = True
-            for confirming in self._confirming.values():
-                if not confirming.done():
-                    confirming.set_result(None)
-            self._confirming.clear()
+            self._stop_confirming()
             return
         if not isinstance(message, list):
             return  # +PONG, where the server let us subscribe to nothing

@@ -217,7 +217,7 @@ class LoopState:
         if isinstance(step, AwaitWake):
             return await self.hub.wait(listening[step.channel], step.seconds, step.alarm)
         if isinstance(step, Listen):
-            listening[step.channel] = await self.hub.join(step.channel)
+            listening[step.channel] = await self.hub.join(step.channel, step.until)
             return None
         if isinstance(step, Unlisten):
             self.hub.leave(listening.pop(step.channel), step.alarm, failed=False)

@@ -1,8 +1,9 @@
 """Who of the local waiters is woken: bookkeeping for the wake hubs of both colours.
 
 Of the waiters of one channel in one process only the first is woken by a message, and only the
-first heeds the alarm (the holder's expiry): a release or an expiry starts one try, not a herd. A
-wake that its receiver could not use goes on to the next.
+first heeds the alarm (the holder's expiry) or looks now and then where messages cannot arrive: a
+release or an expiry starts one try, not a herd. A wake that its receiver could not use goes on to
+the next.
 
 Besides waiters a channel may have *ears*: functions that are told every message with its content.
 """
@@ -54,7 +55,8 @@ class Channel(Generic[W]):
         alarm_at: monotonic second at which the first should look by itself, or None.
         asked: the present connection, or the next, asks for the subscription.
         confirmed: the server has confirmed the subscription on the present connection.
-        missed: a connection was lost, and what was published since may be.
+        missed: somebody relies on it who has not been listening all the while: a connection was
+            lost, or was not there when they joined. All look when it is confirmed.
         idle_since: monotonic second since which nobody has been waiting, or None.
     """
 
@@ -141,28 +143,40 @@ class Switchboard(Generic[W]):
         return [(name, ear) for ear in channel.ears]
 
     def confirm(self, name: str) -> list[tuple[str, Ear]]:
-        """The server has confirmed a subscription; returns the ears that may have missed some."""
+        """The server has confirmed a subscription; returns the ears that may have missed some.
+
+        Waiters that may have missed some look for themselves: not before, because what they then
+        asked could have been answered ahead of the subscription.
+        """
         channel = self.channels.get(name)
         if channel is None:
             return []
         channel.confirmed = True
-        missed, channel.missed = channel.missed, False
-        return [(name, ear) for ear in channel.ears] if missed else []
+        if not channel.missed:
+            return []
+        channel.missed = False
+        self._have_all_look(channel)
+        return [(name, ear) for ear in channel.ears]
 
     def disconnected(self) -> list[tuple[str, Ear]]:
-        """The connection was lost: every waiter looks for itself; returns all ears."""
+        """The connection was lost, or could not be made; returns all ears.
+
+        Every waiter that relied on it looks for itself. Where none was made again and again, the
+        first of a channel looks now and then, and the others sleep.
+        """
         for channel in self.channels.values():
+            if channel.confirmed:
+                self._have_all_look(channel)
             channel.confirmed = channel.asked = False
             channel.missed = True
-        self.wake_all()
         return [(name, ear) for name, channel in self.channels.items() for ear in channel.ears]
 
-    def wake_all(self) -> None:
-        """Have every waiter look for itself: wakes may have been missed."""
-        for channel in self.channels.values():
-            for waiter in channel.waiters:
-                waiter.pending = True
-                waiter.signal()
+    @staticmethod
+    def _have_all_look(channel: Channel[W]) -> None:
+        """Have every waiter of a channel look for itself: wakes may have been missed."""
+        for waiter in channel.waiters:
+            waiter.pending = True
+            waiter.signal()
 
     def begin_wait(self, waiter: W, alarm_at: float) -> None:
         """A waiter goes to sleep, knowing when the holder's lease is over."""
@@ -179,12 +193,20 @@ class Switchboard(Generic[W]):
         waiter.used = True
         return True
 
-    def look_at(self, waiter: W, deadline: float) -> float:
-        """The monotonic second at which a sleeping waiter should look by itself."""
+    def look_at(self, waiter: W, deadline: float, poll_at: float) -> float:
+        """The monotonic second at which a sleeping waiter should look by itself.
+
+        Args:
+            waiter: who sleeps.
+            deadline: when its time is over.
+            poll_at: when the first should look, as long as messages cannot arrive.
+        """
         channel = self.channels[waiter.channel]
-        if channel.first is waiter and channel.alarm_at is not None:
-            return min(deadline, channel.alarm_at)
-        return deadline
+        if channel.first is not waiter:
+            return deadline
+        if channel.alarm_at is not None:
+            deadline = min(deadline, channel.alarm_at)
+        return deadline if channel.confirmed else min(deadline, poll_at)
 
     def idle(self, before: float) -> list[str]:
         """Forget the channels on which nobody has waited since ``before``, and name them."""

@@ -222,7 +222,7 @@ class SyncDriver:
         if isinstance(step, AwaitWake):
             return self.hub.wait(listening[step.channel], step.seconds, step.alarm)
         if isinstance(step, Listen):
-            listening[step.channel] = self.hub.join(step.channel)
+            listening[step.channel] = self.hub.join(step.channel, step.until)
             return None
         if isinstance(step, Unlisten):
             self.hub.leave(listening.pop(step.channel), step.alarm, failed=False)

@@ -8,6 +8,7 @@ connection alive, and reads whenever nobody waits.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -34,7 +35,7 @@ PING_EVERY = 5.0
 TRIM_EVERY = 0.5
 # How long a subscription outlives its last waiter: a name that is fought over keeps it.
 LINGER = 2.0
-# Without a subscription (the server is away, or forbids it) waiters look for themselves.
+# Without a subscription (the server is away, or forbids it) the first waiter of each channel looks.
 POLL = 0.5
 RECONNECT_FIRST, RECONNECT_LONGEST = 0.02, 1.0
 # One sleep at most; longer waits are several.
@@ -122,17 +123,18 @@ class WakeHub:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._refused = False
+        self._cut_off = False  # the last attempt to connect has failed
         self._pause = RECONNECT_FIRST
         # What satellites keep beside the hub: it goes when the hub does, as after a fork.
         self.guests: dict[str, Any] = {}
 
-    def join(self, channel: str) -> Waiter:
-        """Listen on a channel; returns when wakes can arrive, or cannot for now."""
+    def join(self, channel: str, until: float = math.inf) -> Waiter:
+        """Listen on a channel; returns when wakes can arrive, or cannot for now, or at a time."""
         waiter = Waiter(channel)
         with self._lock:
             state = self._board.join(waiter)
             try:
-                self._attend(channel, state)
+                self._attend(channel, state, until)
             except BaseException:
                 # Interrupted, or no thread to be had: nobody must wait behind one who has gone.
                 self._board.leave(waiter, None, time.monotonic(), failed=True)
@@ -182,10 +184,7 @@ class WakeHub:
             self._board.begin_wait(waiter, now + alarm)
             try:
                 while not self._board.take_wake(waiter):
-                    look_at = self._board.look_at(waiter, deadline)
-                    if not self._board.channels[waiter.channel].confirmed:
-                        look_at = min(look_at, now + POLL)
-                    left = look_at - time.monotonic()
+                    left = self._board.look_at(waiter, deadline, now + POLL) - time.monotonic()
                     if left <= 0:
                         return False
                     self._sleep(waiter, left)
@@ -261,8 +260,9 @@ class WakeHub:
         if self._wire is not None:
             self._wire.shut()
 
-    def _attend(self, channel: str, state: Channel[Waiter]) -> None:
-        """Have the server asked for a channel, and wait for it to confirm."""
+    def _attend(self, channel: str, state: Channel[Waiter], until: float = math.inf) -> None:
+        """Have the server asked for a channel, and wait for it to confirm, while it may."""
+        self._closing = False  # whoever closes it meanwhile does so for those before us
         if self._thread is None:
             self._start()
         elif not state.confirmed and not state.asked:
@@ -272,12 +272,17 @@ class WakeHub:
             self._joining += 1
             self._relieved.notify()
             try:
-                self._confirmed.wait_for(lambda: state.confirmed or self._refused, TIMEOUT)
+                self._confirmed.wait_for(
+                    lambda: state.confirmed or self._refused or self._cut_off,
+                    min(TIMEOUT, until - time.monotonic()),
+                )
             finally:
                 self._joining -= 1
+            if not state.confirmed:
+                state.missed = True
 
     def _start(self) -> None:
-        self._closing = False
+        self._cut_off = False
         self._nudge = self._nudge or Nudge()
         thread = threading.Thread(target=self._serve, name="fencekit-wake", daemon=True)
         thread.start()  # may fail, and the next to come must then try again
@@ -307,6 +312,8 @@ class WakeHub:
                 if self._wire is not None:
                     self._wire.close()
                 self._wire = self._lost = None
+                self._cut_off = True
+                self._confirmed.notify_all()
                 ears = self._board.disconnected()
                 ended = self._closing or not self._board.channels
                 if ended:
@@ -322,13 +329,11 @@ class WakeHub:
     def _resubscribe(self, wire: Wire) -> None:
         with self._lock:
             self._wire = wire
-            self._refused = False
+            self._refused = self._cut_off = False
             for channel in self._board.channels.values():
                 channel.asked = True
             if self._board.channels:
                 wire.send(pack("SUBSCRIBE", *self._board.channels))
-            # Whatever was published while nobody listened is lost: all look for themselves.
-            self._board.wake_all()
 
     def _listen(self, wire: Wire) -> None:
         asked, silent_since = False, time.monotonic()
@@ -387,7 +392,7 @@ class WakeHub:
         if isinstance(message, ErrorReply):
             if not self._refused:
                 _log.warning(
-                    "the server refuses the wake channel (%s): waiters look for themselves "
+                    "the server refuses the wake channel (%s): one waiter of each name looks "
                     "every %s s; allow the channel to the ACL user",
                     message.text,
                     POLL,

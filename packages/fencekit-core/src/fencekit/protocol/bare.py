@@ -78,7 +78,7 @@ def acquire(claim: BareClaim, wait: float | None = None) -> Flow[float | None]:
                 break
             if not listening:
                 listening = True
-                yield Listen(claim.channel)
+                yield Listen(claim.channel, deadline)
                 continue
             alarm = _LOOK_EVERY if left_ms < 0 else min(left_ms / 1000 + 0.001, _LOOK_EVERY)
             yield AwaitWake(claim.channel, deadline - now, alarm)

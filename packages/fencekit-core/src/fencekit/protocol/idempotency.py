@@ -141,7 +141,7 @@ def _wait(terms: Terms, wait: float) -> Flow[Begun | Standing]:
     if outcome.outcome is not BeginOutcome.IN_PROGRESS:
         return outcome
     channel = wake_channel(terms.names)
-    yield Listen(channel)
+    yield Listen(channel, deadline)
     while True:
         outcome = yield from _try(terms)
         if isinstance(outcome, Begun):
@@ -383,9 +383,7 @@ def clear(names: Names) -> Flow[bool]:
         status = yield from perform(read(names))
         if status is None:
             return False
-        answer = yield from trace(
-            Operation(CLEAR, (names.idem,), (status.fence.real,), _is_one)
-        )
+        answer = yield from trace(Operation(CLEAR, (names.idem,), (status.fence.real,), _is_one))
         # An earlier copy may have done it, and what is there now is somebody's new beginning.
         if answer.reply[0] == 1 or answer.sends > 1:
             return True

@@ -202,7 +202,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
         outcome = _read(claimant, answer, resent=resent)
         if isinstance(outcome, Refusal) and wait is not None:
             channel = claimant.names.wake
-            yield Listen(channel)
+            yield Listen(channel, deadline)
             while True:
                 loose = True
                 answer = yield operation

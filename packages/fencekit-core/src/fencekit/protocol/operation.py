@@ -15,6 +15,7 @@ listens on when it ends, the driver ends for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -129,9 +130,17 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Listen:
-    """Registers this flow as a waiter on a wake channel; answered once wakes can arrive."""
+    """Registers this flow as a waiter on a wake channel.
+
+    Answered once wakes can arrive, cannot for now, or the time is up.
+
+    Attributes:
+        channel: where to listen.
+        until: monotonic second after which there is nothing to wait for.
+    """
 
     channel: str
+    until: float = math.inf
 
 
 @dataclass(frozen=True)
