@@ -205,6 +205,19 @@ def test_extend_moves_the_renewals_with_it(
     locks.release(handle)
 
 
+def test_a_lease_that_is_taken_just_after_a_close_is_kept(server: Server) -> None:
+    """The thread that was told to end has not looked yet."""
+    with Locks("sync", server.url) as locks:
+        locks.release(locks.acquire("other", ttl=LONG, renew=True))
+        keeper = locks.driver.keeper
+        with keeper._changed:
+            keeper._closing = True
+        handle = locks.acquire("job", ttl=SECOND * 0.5, renew=True)
+        time.sleep(0.8)
+        assert locks.is_held_by(handle)
+        locks.release(handle)
+
+
 def test_a_forced_release_is_heard_of_and_shuts_out(
     server: Server, make_locks: Callable[..., Locks]
 ) -> None:

@@ -109,9 +109,9 @@ class LeaseKeeper:
     def care(self, kept: Kept) -> None:
         """Take into care what was made elsewhere."""
         with self._changed:
+            self._closing = False  # whoever closes it meanwhile does so for those before
             self._push(kept, kept.schedule.due(time.monotonic()).look_at)
             if self._thread is None:
-                self._closing = False
                 thread = threading.Thread(target=self._serve, name="fencekit-keeper", daemon=True)
                 try:
                     thread.start()
