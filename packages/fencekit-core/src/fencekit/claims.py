@@ -115,6 +115,11 @@ class BaseClaim:
         return isinstance(self._found, Begun)
 
     @property
+    def reclaimed(self) -> bool:
+        """Whether the attempt took over from another, which may have done part of the work."""
+        return self.outcome is BeginOutcome.RECLAIMED
+
+    @property
     def replayed(self) -> bool:
         """Whether the work was done before, so that `result` is its memo."""
         return self.outcome is BeginOutcome.ALREADY_DONE

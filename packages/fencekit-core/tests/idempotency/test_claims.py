@@ -66,6 +66,19 @@ def test_a_claim_that_is_in_the_way(guards: Guards, record: Record) -> None:
     assert record.state == "running"
 
 
+def test_a_claim_that_took_over_says_so(guards: Guards, record: Record) -> None:
+    record.begin("a", owner="you")
+    record.lapse()
+    with guards.begin("job", ttl=HOUR) as claim:
+        assert claim.outcome is BeginOutcome.RECLAIMED
+        assert (claim.started, claim.reclaimed, claim.attempt) == (True, True, 2)
+        claim.complete()
+    assert not guards.begin("job", ttl=HOUR).reclaimed
+    with guards.begin("other", ttl=HOUR) as claim:
+        assert not claim.reclaimed
+        claim.release()
+
+
 def test_an_exception_records_a_failed_attempt(guards: Guards, record: Record) -> None:
     with pytest.raises(KeyError), guards.begin("job", ttl=HOUR):
         raise KeyError("k")
