@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from celery import Celery, signals
+from celery import Celery, signals, states
+from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from fencekit.celery import current_claim, idempotent_task
@@ -31,6 +32,7 @@ VISIBILITY = float(os.environ.get("FENCEKIT_TEST_VISIBILITY", "3600"))
 
 # Celery has no types.
 app: Any = Celery("tasks", broker=URL, backend=URL)
+app.loader.override_backends = {"redis": f"{__name__}:SlowBackend"}
 app.conf.update(
     fencekit_redis_url=STORE,
     broker_connection_retry_on_startup=True,
@@ -235,7 +237,16 @@ signals.task_success.connect(die_when_told)
 def publish_slowly(sender: Any, body: Any, **_: Any) -> None:
     """Take long to send the next step of a chain, once."""
     if sender == "collect" and effects().delete(f"slow-publish:{body[0][-1]}"):
-        time.sleep(4)
+        time.sleep(2.5)
 
 
 signals.before_task_publish.connect(publish_slowly)
+
+
+class SlowBackend(RedisBackend):  # type: ignore[misc]
+    """Takes long to write the state RETRY, once, when it has seen that there is no result yet."""
+
+    def _set_with_state(self, key: Any, value: Any, state: str) -> Any:
+        if state == states.RETRY and effects().delete("slow-retry"):
+            time.sleep(2)
+        return super()._set_with_state(key, value, state)

@@ -152,11 +152,12 @@ def fresh_key(word: str = "job") -> str:
 def close_app(app: Any) -> None:
     """Close the connections of an app, which `app.close` leaves to the garbage collector."""
     app.close()
-    pools.reset()  # they are the process's, whichever app filled them
+    reset: Any = pools.reset
+    reset()  # the pools are the process's, whichever app filled them
     consumer = getattr(app.backend, "result_consumer", None)
     if consumer is not None:
         consumer.stop()
-    client = getattr(app.backend, "client", None)
+    client: Any = getattr(app.backend, "client", None)
     if hasattr(client, "connection_pool"):
         client.connection_pool.disconnect()
 

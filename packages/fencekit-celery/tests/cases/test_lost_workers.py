@@ -102,6 +102,7 @@ def test_celery_9835_killed_after_the_result_was_published(
     assert effects.count("effects", key) == 1
 
 
+@pytest.mark.slow
 def test_celery_9082_a_poison_message_ends_with_a_real_failure(
     tasks: Any, effects: Effects, start_worker: StartWorker
 ) -> None:

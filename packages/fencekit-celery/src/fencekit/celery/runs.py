@@ -57,8 +57,8 @@ __all__ = ["Run"]
 _log = logging.getLogger("fencekit.celery")
 
 # How long whoever has done the work is given to publish its result, before a copy of the message
-# does it. Less where the lease is shorter.
-_PUBLISHING: Final = timedelta(seconds=5)
+# does it: seconds.
+_PUBLISHING: Final = 5.0
 
 
 class Run:
@@ -165,7 +165,7 @@ class Run:
                 raise Ignore(f"{self._key!r} is done, and this is a copy")
             own = claim.task_id == message.id
             if own and message.feeds_a_canvas and not message.has_seen_done():
-                message.give_time_to_publish(min(self._terms.lease, _PUBLISHING).total_seconds())
+                message.give_time_to_publish(_PUBLISHING)
             self._publish_later(message)
         try:
             return None if memo is None else memos.decode(self._serializers, self._key, memo)
