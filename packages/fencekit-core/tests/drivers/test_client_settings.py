@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from datetime import timedelta
 from typing import Any
@@ -30,11 +31,14 @@ _ASYNC_SENTINEL: Any = redis.asyncio.sentinel.Sentinel
 class Provider(redis.CredentialProvider):
     """Hands out credentials, and counts how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, fails_at: int = 0) -> None:
         self.asked = 0
+        self._fails_at = fails_at
 
     def get_credentials(self) -> tuple[str, str]:
         self.asked += 1
+        if self.asked == self._fails_at:
+            raise LookupError("the service that knows the password does not answer")
         return ACL_USER, ACL_PASSWORD
 
 
@@ -106,6 +110,31 @@ async def test_a_credential_provider_is_asked_for_each_connection(
         ):
             assert server.call("EXISTS", "fencekit:{job}:lock") == 1
     assert provider.asked
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("fails_at", [1, 2], ids=["acquire", "renewal"])
+async def test_a_credential_provider_that_fails_once_costs_nothing(
+    servers: ServerPool, colour: str, fails_at: int
+) -> None:
+    """Red before: its error, which is none of the library's, ended the renewals of a lease."""
+    server = servers.clean(acl="~fencekit:* &fencekit:* +@all")
+    options: dict[str, Any] = {
+        "host": server.host,
+        "port": server.port,
+        "credential_provider": Provider(fails_at),
+    }
+    lease = timedelta(seconds=0.6)
+    if colour == "sync":
+        with redis.Redis(**options) as client, DistributedLock(client).hold("job", ttl=lease) as h:
+            assert not await asyncio.to_thread(h.lost.wait, 1.2)
+    else:
+        async with (
+            redis.asyncio.Redis(**options) as client,
+            AsyncDistributedLock(client).hold("job", ttl=lease) as handle,
+        ):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(handle.lost.wait(), 1.2)
 
 
 def test_the_database_of_the_client_is_used(redis_url: str, redis_client: Any) -> None:

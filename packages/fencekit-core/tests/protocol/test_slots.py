@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencekit.drivers.client import Address, Client, Errors, slot_of
+from fencekit.drivers.client import Address, Client, slot_of
 from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.protocol.operation import Operation
@@ -42,7 +42,6 @@ def table(remap: Any = None, *, known: bool = True) -> SlotTable:
         settings={},
         timeout=5.0,
         share=16,
-        errors=Errors((OSError,), Exception),
         seeds=SEEDS,
         remap=remap,
     )

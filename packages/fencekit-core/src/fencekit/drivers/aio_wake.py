@@ -200,7 +200,7 @@ class AsyncWakeHub(asyncio.Protocol):
         client = self._state.client
         try:
             connection = client.connection(min(client.timeout, TIMEOUT), self._state.any_node())
-            writer = await take_over(connection, client, self)
+            writer = await take_over(connection, self)
         except WireLost as lost:
             _log.debug("wake hub: %s", lost)
             self._connecting = None

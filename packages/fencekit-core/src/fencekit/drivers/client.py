@@ -9,14 +9,13 @@ is sent again must be counted.
 
 from __future__ import annotations
 
-import importlib
 from binascii import crc_hqx
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fencekit.drivers.sentinel import AsyncWatch, Watch
 
-__all__ = ["Address", "Client", "Errors", "describe", "slot_of"]
+__all__ = ["Address", "Client", "describe", "slot_of"]
 
 DEFAULT_TIMEOUT = 5.0
 _SLOTS = 16384
@@ -53,13 +52,6 @@ class Address(NamedTuple):
     port: int
 
 
-class Errors(NamedTuple):
-    """The exceptions of the library that the client came from (redis or valkey)."""
-
-    connection: tuple[type[Exception], ...]
-    response: type[Exception]
-
-
 @dataclass(frozen=True)
 class Client:
     """A client as the drivers see it. Holds no reference to it.
@@ -73,7 +65,6 @@ class Client:
         share: the most connections that the sync driver keeps for commands.
         seeds: the nodes of a cluster that the client was given.
         remap: the client's own translation of node addresses, or None.
-        errors: which exceptions its library raises.
     """
 
     colour: Literal["sync", "async"]
@@ -82,7 +73,6 @@ class Client:
     settings: dict[str, Any]
     timeout: float
     share: int
-    errors: Errors
     seeds: tuple[Address, ...] = ()
     remap: Any = field(default=None, compare=False)
 
@@ -114,10 +104,8 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
             f"{colour} client"
         )
         raise TypeError(msg)
-    errors = importlib.import_module(f"{library}.exceptions")
-    known = Errors((errors.ConnectionError, errors.TimeoutError, OSError), errors.ResponseError)
     if hasattr(client, "nodes_manager"):
-        return _describe_cluster(client, library, colour, known)
+        return _describe_cluster(client, library, colour)
     pool = client.connection_pool
     kind: Literal["single", "sentinel"] = (
         "sentinel" if hasattr(pool, "sentinel_manager") else "single"
@@ -135,7 +123,6 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
         settings=settings,
         timeout=timeout,
         share=max(1, min(getattr(pool, "max_connections", None) or 2, 128) // 2),
-        errors=known,
     )
 
 
@@ -174,9 +161,7 @@ class _ConnectHook:
         self._hook(connection)
 
 
-def _describe_cluster(
-    client: Any, library: str, colour: Literal["sync", "async"], errors: Errors
-) -> Client:
+def _describe_cluster(client: Any, library: str, colour: Literal["sync", "async"]) -> Client:
     manager = client.nodes_manager
     nodes = list(manager.startup_nodes.values())
     if colour == "async":
@@ -200,7 +185,6 @@ def _describe_cluster(
         settings=settings,
         timeout=timeout,
         share=16,
-        errors=errors,
         seeds=tuple(Address(node.host, int(node.port)) for node in nodes),
         remap=getattr(manager, "address_remap", None),
     )

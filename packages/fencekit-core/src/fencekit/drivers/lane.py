@@ -26,7 +26,7 @@ __all__ = ["Lane", "Load", "Question", "take_over"]
 _BLOCKED = 0.25
 
 
-async def take_over(connection: Any, client: Client, protocol: asyncio.Protocol) -> Any:
+async def take_over(connection: Any, protocol: asyncio.Protocol) -> Any:
     """Connect and authenticate with the library's connection, then make its transport ours.
 
     Returns the library's stream writer, which must be kept: it closes its transport when it dies.
@@ -36,7 +36,8 @@ async def take_over(connection: Any, client: Client, protocol: asyncio.Protocol)
     """
     try:
         await connection.connect()
-    except (*client.errors.connection, client.errors.response) as error:
+    except Exception as error:
+        # Of the library, or of a credential provider: nothing was sent.
         await connection.disconnect(nowait=True)
         raise WireLost(error, sent=False) from error
     except asyncio.CancelledError:
@@ -159,7 +160,7 @@ class Lane(asyncio.Protocol):
     async def _connect(self) -> None:
         try:
             connection = self._client.connection(self._timeout, self._address)
-            writer = await take_over(connection, self._client, self)
+            writer = await take_over(connection, self)
         except WireLost as lost:
             self._connecting = None
             self._fail_queue(lost)

@@ -314,6 +314,8 @@ class WakeHub:
                 self._wire = self._lost = None
                 self._cut_off = True
                 self._confirmed.notify_all()
+                if self._reader is not None:  # or it might go on waiting for a number closed
+                    self._reader.signal()
                 ears = self._board.disconnected()
                 ended = self._closing or not self._board.channels
                 if ended:

@@ -76,7 +76,8 @@ class Wire:
             # The library has connected and authenticated; from here on the socket is ours.
             self._socket = self._connection._sock  # noqa: SLF001
             self._socket.settimeout(timeout)
-        except (*client.errors.connection, client.errors.response) as error:
+        except Exception as error:
+            # Of the library, or of a credential provider: nothing was sent.
             self._connection.disconnect()
             raise WireLost(error, sent=False) from error
         self._decoder = new_decoder()
