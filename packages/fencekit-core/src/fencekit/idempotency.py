@@ -427,7 +427,12 @@ class IdempotencyGuard(BaseGuard):
         if self._hooks is not None:
             self._tell(claim.key, found)
         if renew and claim.started:
-            claim.keep(self._driver.keeper)
+            try:
+                claim.keep(self._driver.keeper)
+            except BaseException:  # the keeper's thread cannot be started
+                with suppress(FenceKitError):
+                    claim.release()
+                raise
         return claim
 
     def _run_many(self, flows: list[Flow[T]]) -> list[T | FenceKitError]:
@@ -752,7 +757,8 @@ class AsyncIdempotencyGuard(BaseGuard):
                 await asyncio.wait(tasks)
         except asyncio.CancelledError:
             # A begin under way is withdrawn by its flow; one that was answered is given back here.
-            begun = [task.result() for task in tasks if task.done() and not task.exception()]
+            answered = [task for task in tasks if task.done() and not task.cancelled()]
+            begun = [task.result() for task in answered if not task.exception()]
             for task in tasks:
                 task.cancel()
             releases = [protocol.release(one) for one in begun if isinstance(one, Begun)]
