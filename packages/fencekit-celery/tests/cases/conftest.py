@@ -48,6 +48,8 @@ def pool(
 ) -> Iterator[str]:
     """Have a worker of one pool running, and no other."""
     name: str = request.param
+    if name in ("gevent", "eventlet"):
+        pytest.importorskip(name)
     for other, worker in list(workers.items()):
         if other != name or not worker.process.alive:
             worker.kill()

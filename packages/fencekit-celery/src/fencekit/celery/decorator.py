@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
-
-from typing_extensions import ParamSpec
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from celery import Task
 from celery.local import Proxy

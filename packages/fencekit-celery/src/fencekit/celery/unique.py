@@ -15,10 +15,9 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from kombu.utils.uuid import uuid
-from typing_extensions import ParamSpec
 
 from celery import Task, signals, states
 from fencekit.canonical import idempotency_key
