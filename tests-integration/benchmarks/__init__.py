@@ -11,6 +11,7 @@ script through the user's own client, which is the least that any lock built on 
     report        the table
     core          fencekit-core: one module for each group of scenarios
     cache         fencekit-cache: the same
+    django        fencekit-django, on a PostgreSQL of its own
 
 A group is a package of this name with `SCENARIOS`; add it to `GROUPS` in `__main__`.
 """

@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, Scenario
 from benchmarks.report import headline, number, table
 from benchmarks.stand import opened_stand
 
-GROUPS = ("core", "cache", "fifo")
+GROUPS = ("core", "cache", "fifo", "django", "celery")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
