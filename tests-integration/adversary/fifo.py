@@ -7,8 +7,11 @@ more than a lease, and killed; connections and doorbells are cut; the server for
 and restarts.
 
 Judged: nobody is inside beside somebody whose lease was not lost, tokens rise in the order of
-entry, everybody who is alive gets in, nothing is left. A lock that reads its queue in one trip and
-grants in the next is run first, and must be caught.
+entry, everybody who is alive gets in, nothing is left. Nor is anybody passed by one who came later,
+as the stream on the server says, which is read all the while: unless its own process was stopped
+for long, or its subscription was just cut, when it was passed. A lock that reads its queue in one
+trip and grants in the next is run first, and must be caught; and so must the record of the lock
+itself with two grants exchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ import asyncio
 import contextlib
 import random
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import redis
+from typing_extensions import Self
 
 from fencekit.errors import FenceKitError
 from fencekit.fifo import FifoLock, LeaseLost, protocol
@@ -42,6 +49,8 @@ WORKERS, TASKS = 4, 6
 NAIVE_SECONDS = 10.0
 # Nobody who is alive waits longer: a few offers, a few leases, a restart.
 PATIENCE = 20.0
+# After that everybody is subscribed again.
+_RECONNECTED = 1.0
 _LOCKS: dict[str, Any] = {"fifo": FifoLock, "naive": NaiveFifoLock}
 
 
@@ -75,7 +84,8 @@ async def _contend(lock: Any, kind: str, log: Any, chance: random.Random) -> Non
             await asyncio.sleep(0.05)
             continue
         now = time.monotonic()
-        log.write(f"enter {now!r} {int(lease.fence)} {now - began!r}\n")
+        attempt = lease.ticket.claimant.attempt if kind == "fifo" else "-"
+        log.write(f"enter {now!r} {int(lease.fence)} {now - began!r} {attempt}\n")
         await asyncio.sleep(chance.choice([0, 0, 0.001, 0.001, 0.01, 0.05, 1.5 * LEASE_MS / 1000]))
         lost = kind == "fifo" and lease.lost.is_set()
         log.write(f"leave {time.monotonic()!r} {int(lease.fence)} {int(lost)}\n")
@@ -98,6 +108,8 @@ class Stay:
         entered: when.
         left: when, or when its worker was killed.
         waited: seconds that it waited before.
+        attempt: which attempt it was, as the queue calls it.
+        worker: whose.
         lost: its holder knew that the lease was lost.
         killed: it ended with its worker.
     """
@@ -106,6 +118,8 @@ class Stay:
     entered: float
     left: float
     waited: float
+    attempt: str = "-"
+    worker: str = ""
     lost: bool = False
     killed: bool = False
 
@@ -117,7 +131,15 @@ def read(path: Path, killed_at: float, counts: Counter[str]) -> list[Stay]:
         what, *rest = line.split()
         if what == "enter":
             fence = int(rest[1])
-            stays[fence] = Stay(fence, float(rest[0]), killed_at, float(rest[2]), killed=True)
+            stays[fence] = Stay(
+                fence,
+                float(rest[0]),
+                killed_at,
+                float(rest[2]),
+                rest[3],
+                path.name,
+                killed=True,
+            )
         elif what == "leave":
             stay = stays[int(rest[1])]
             stay.left, stay.lost, stay.killed = float(rest[0]), rest[2] == "1", False
@@ -146,12 +168,83 @@ def judge(stays: list[Stay]) -> list[str]:
     return faults
 
 
+@dataclass(frozen=True)
+class Excuse:
+    """A time at which somebody who waits may be passed.
+
+    Attributes:
+        since: from when.
+        until: until when.
+        worker: whose waiters; empty: everybody's.
+    """
+
+    since: float
+    until: float
+    worker: str = ""
+
+    def serves(self, stay: Stay, passed_at: float) -> bool:
+        """Whether this waiter may have been passed at that time."""
+        return self.since < passed_at < self.until and self.worker in {"", stay.worker}
+
+
+def judge_order(
+    stays: list[Stay], places: dict[str, str], excuses: list[Excuse]
+) -> tuple[list[str], int]:
+    """Say who was passed without an excuse; and how many grants nothing could have excused."""
+    faults, judged = [], 0
+    # A token is the server's time of the grant, in microseconds, and the server is on this machine.
+    epoch = time.time() - time.monotonic()
+    before: list[tuple[tuple[int, ...], float, Stay]] = []
+    for stay in sorted(stays, key=lambda stay: stay.fence):
+        if stay.attempt not in places:
+            continue  # it had no place, or for too short a time to be seen
+        place = tuple(int(part) for part in places[stay.attempt].split("-"))
+        granted = stay.fence / 1e6 - epoch
+        for later, at, passer in before:
+            if later > place and not any(excuse.serves(stay, at) for excuse in excuses):
+                faults.append(f"{stay.fence} came before {passer.fence}, and was passed by it")
+        judged += not any(excuse.serves(stay, granted) for excuse in excuses)
+        before.append((place, granted, stay))
+    return faults, judged
+
+
+class Onlooker:
+    """Reads the queue on the server, over and over, and notes who had which place.
+
+    Attributes:
+        places: attempt -> entry id.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.places: dict[str, str] = {}
+        self._client = redis.Redis.from_url(server.url)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._over.wait(0.01):
+            with contextlib.suppress(redis.RedisError):
+                entries: Any = self._client.xrange("fencekit:{door}:queue")
+                for entry, fields in entries:
+                    self.places[fields[b"w"].decode().rpartition(":")[2]] = entry.decode()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._client.close()
+
+
 class Crowd:
     """The workers, each of which is replaced when it is killed."""
 
     def __init__(self, url: str, kind: str, folder: Path) -> None:
         self._url, self._kind, self._folder = url, kind, folder
         self._number = 0
+        self.excuses: list[Excuse] = []
         self._ended: list[tuple[Path, float]] = []
         self._alive: dict[Child, Path] = {}
         for _ in range(WORKERS):
@@ -168,6 +261,11 @@ class Crowd:
         path = self._folder / f"{self._kind}-{self._number}"
         path.touch()
         self._alive[Child(work, self._url, self._kind, str(path), self._number)] = path
+
+    def excuse(self, since: float, lasting: float, child: Child | None = None) -> None:
+        """Note that waiters, of one or of all, may be passed from then until a little from now."""
+        worker = "" if child is None else self._alive[child].name
+        self.excuses.append(Excuse(since, time.monotonic() + lasting, worker))
 
     def kill(self, child: Child) -> None:
         """Kill one."""
@@ -199,6 +297,7 @@ def _disturb(what: str, crowd: Crowd, proxy: Proxy, server: Server, chance: rand
     """Do one thing that goes wrong; returns its name."""
     lease = LEASE_MS / 1000
     victim = chance.choice(crowd.children)
+    began = time.monotonic()
     if what in {"stop shortly", "stop long"}:
         victim.pause()
         time.sleep(lease * (0.4 if what == "stop shortly" else 2.0))
@@ -222,6 +321,10 @@ def _disturb(what: str, crowd: Crowd, proxy: Proxy, server: Server, chance: rand
         time.sleep(0.1)
         server.restart(keep_data=True)
         proxy.thaw()
+    if what in {"cut", "doorbells", "restart"}:
+        crowd.excuse(began, _RECONNECTED)
+    elif what == "stop long":
+        crowd.excuse(began, _RECONNECTED, victim)
     return what
 
 
@@ -233,6 +336,7 @@ def _trial(kind: str, seconds: float, seed: int) -> bool:
         tempfile.TemporaryDirectory() as folder,
         servers.start() as server,
         Proxy.before(server) as proxy,
+        Onlooker(server) as onlooker,
     ):
         crowd = Crowd(proxy.url, kind, Path(folder))
         until = time.monotonic() + seconds
@@ -253,12 +357,31 @@ def _trial(kind: str, seconds: float, seed: int) -> bool:
         if kind == "naive":
             print(f"naive: caught {len(faults)} times, as it must be")
             return bool(faults)
+        passed, judged = judge_order(stays, onlooker.places, crowd.excuses)
+        print(
+            f"order: {len(onlooker.places)} places seen, {judged} grants at a time without excuse"
+        )
+        faults += passed
+        if not _order_bites(stays, onlooker.places):
+            faults.append("two places exchanged were not noticed")
         for fault in faults[:10]:
             print(f"FAULT {fault}")
         if not stays or longest > PATIENCE:
             print(f"FAULT somebody waited {longest:.1f} s")
             return False
         return not faults and _nothing_left(server)
+
+
+def _order_bites(stays: list[Stay], places: dict[str, str]) -> bool:
+    """Whether the judge notices two neighbours whose grants are exchanged."""
+    seen = sorted((stay for stay in stays if stay.attempt in places), key=lambda stay: stay.fence)
+    if len(seen) < 2:
+        return False
+    one, two = seen[0], seen[1]
+    exchanged = [replace(one, fence=two.fence), replace(two, fence=one.fence)]
+    return bool(judge_order(exchanged, places, [])[0]) != bool(
+        judge_order([one, two], places, [])[0]
+    )
 
 
 def _nothing_left(server: Server) -> bool:
