@@ -12,6 +12,7 @@ script through the user's own client, which is the least that any lock built on 
     core          fencekit-core: one module for each group of scenarios
     cache         fencekit-cache: the same
     django        fencekit-django, on a PostgreSQL of its own
+    celery        fencekit-celery, through a real prefork worker
 
 A group is a package of this name with `SCENARIOS`; add it to `GROUPS` in `__main__`.
 """
