@@ -16,8 +16,7 @@ def pay(order_id: str, amount: int = 1) -> tuple[str, int]:
     return order_id, amount
 
 
-def call() -> None:
-    """Never called: read by the type checkers."""
+if TYPE_CHECKING:
     assert_type(pay("o-1", amount=2), tuple[str, int])
     pay(1)  # type: ignore[arg-type]
     pay("o-1", total=2)  # type: ignore[call-arg]
