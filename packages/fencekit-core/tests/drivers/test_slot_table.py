@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencekit.drivers.client import Address, Client, Errors
+from fencekit.drivers.client import Address, Client
 from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.keys import names
@@ -24,8 +24,7 @@ ROWS = [
 
 
 def a_table(*, seeds: tuple[Address, ...] = (A, B), remap: Any = None) -> SlotTable:
-    errors = Errors((OSError,), ValueError)
-    client = Client("sync", "cluster", None, {}, 1.0, 2, errors, seeds, remap)
+    client = Client("sync", "cluster", None, {}, 1.0, 2, seeds, remap)
     return SlotTable(client)
 
 
