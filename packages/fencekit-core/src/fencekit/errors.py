@@ -103,7 +103,8 @@ _CURES = {
     "NOPERM": " (the ACL user lacks a command, key or channel: see the documented smallest ACL)",
     "READONLY": " (this server is a replica: connect to the primary)",
     "MISCONF": " (the server cannot persist and refuses writes: look at its disk)",
-    "WRONGTYPE": " (a key of this name belongs to something else: choose another prefix)",
+    "WRONGTYPE": " (a key that is in use here holds something else: choose another key, or another "
+    "prefix where it is one of ours)",
     "NOAUTH": " (the client has no or the wrong password)",
 }
 

@@ -50,7 +50,14 @@ C = TypeVar("C", bound=BaseClaim)
 
 
 # A guard is asked with the same few durations again and again.
-_ms = lru_cache(maxsize=256)(milliseconds)
+_known_ms = lru_cache(maxsize=256)(milliseconds)
+
+
+def _ms(duration: timedelta, what: str) -> int:
+    try:
+        return _known_ms(duration, what)
+    except TypeError:  # perhaps the cache's, about a list
+        return milliseconds(duration, what)
 
 
 class _Omitted:

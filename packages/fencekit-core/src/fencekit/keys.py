@@ -49,7 +49,6 @@ class Names(NamedTuple):
     unique: str
 
 
-@lru_cache(maxsize=4096)
 def names(prefix: str, name: str) -> Names:
     """Spell the keys of a name.
 
@@ -58,6 +57,15 @@ def names(prefix: str, name: str) -> Names:
         ValueError: the name is empty, too long, has whitespace or control characters, or
             begins with ``}``.
     """
+    try:
+        return _spell(prefix, name)
+    except TypeError:  # perhaps the cache's, about a list
+        check_name(name)
+        raise
+
+
+@lru_cache(maxsize=4096)
+def _spell(prefix: str, name: str) -> Names:
     check_name(name)
     # An enum that is a str equals its value and would be formatted as its name, or not, as the
     # Python version has it; keys are spelled alike everywhere.

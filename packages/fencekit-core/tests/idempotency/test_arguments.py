@@ -41,10 +41,15 @@ def test_keys_that_are_no_names(nowhere: Guards, key: str) -> None:
 @pytest.mark.parametrize("key", [None, 1, b"job", ["job"]])
 def test_keys_that_are_no_str(nowhere: Guards, key: Any) -> None:
     for method in ("begin", "try_begin"):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="the name must be a str, not"):
             nowhere.call(method, key, ttl=HOUR)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="the key must be a str, not"):
         nowhere.call("mark_done", key)
+
+
+def test_a_duration_that_no_cache_can_look_up(nowhere: Guards) -> None:
+    with pytest.raises(TypeError, match="ttl must be a timedelta, not list"):
+        nowhere.call("begin", "job", ttl=[3600])
 
 
 @pytest.mark.parametrize(
