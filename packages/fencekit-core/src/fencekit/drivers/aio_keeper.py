@@ -109,7 +109,7 @@ class AsyncLeaseKeeper:
             return
         if todo.renew:
             kept.note_lateness(now)
-            operation = kept.renewable.renew_operation()
+            operation = kept.renewal()
             # Until it is settled, only the loss of the lease is looked for.
             self._push(kept, todo.look_at)
             future = self._state.submit_once(operation)

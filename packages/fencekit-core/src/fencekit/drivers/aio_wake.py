@@ -219,7 +219,7 @@ class AsyncWakeHub(asyncio.Protocol):
         for channel in self._board.channels.values():
             channel.asked = True
         if self._board.channels:
-            self._transport.write(pack("SUBSCRIBE", *self._board.channels))
+            writer.transport.write(pack("SUBSCRIBE", *self._board.channels))
         self._watch()
 
     def _reconnect_later(self) -> None:

@@ -41,7 +41,7 @@ class Kept:
         warned: its lateness was reported.
     """
 
-    __slots__ = ("dropped", "renewable", "schedule", "turn", "warned")
+    __slots__ = ("_asked_for", "dropped", "renewable", "schedule", "turn", "warned")
 
     def __init__(self, renewable: Renewable, schedule: Renewal) -> None:
         self.renewable = renewable
@@ -49,6 +49,13 @@ class Kept:
         self.dropped = False
         self.turn = 0
         self.warned = False
+        self._asked_for = 0.0
+
+    def renewal(self) -> Operation[int | None]:
+        """The command that extends the lease by its present length."""
+        # Its holder may extend it to another length before this one is answered.
+        self._asked_for = self.schedule.lease
+        return self.renewable.renew_operation()
 
     def settle(
         self, operation: Operation[int | None], outcome: Answer | FenceKitError | None
@@ -69,7 +76,7 @@ class Kept:
             self.dropped = True
             self.renewable.lose()
         else:
-            self.schedule.confirm(outcome.sent_at)
+            self.schedule.confirm(outcome.sent_at, self._asked_for)
             self.renewable.confirmed(self.schedule.deadline)
 
     def note_lateness(self, now: float) -> None:
@@ -220,7 +227,7 @@ class LeaseKeeper:
     def _renew(self, renewing: list[Kept]) -> None:
         if self._courier is None:
             self._courier = type(self._driver)(replace(self._driver.client, share=1))
-        operations = [kept.renewable.renew_operation() for kept in renewing]
+        operations = [kept.renewal() for kept in renewing]
         outcomes = self._courier.try_many(operations, timeout=self._time_to_wait(renewing))
         for kept, operation, outcome in zip(renewing, operations, outcomes, strict=True):
             kept.settle(operation, outcome)

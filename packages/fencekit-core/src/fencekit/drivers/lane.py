@@ -55,13 +55,16 @@ class Load(Protocol):
     @property
     def replies(self) -> int:
         """How many replies a copy is answered with."""
+        raise NotImplementedError
 
     @property
     def patience(self) -> float:
         """Seconds that the server was asked to wait before it answers."""
+        raise NotImplementedError
 
     def packed(self) -> bytes:
         """The bytes of a copy."""
+        raise NotImplementedError
 
     def leaving(self, now: float) -> None:
         """A copy is being sent."""

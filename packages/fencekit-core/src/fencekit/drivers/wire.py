@@ -56,6 +56,7 @@ class Readable(Protocol):
 
     def fileno(self) -> int:
         """Its number."""
+        raise NotImplementedError
 
 
 class Wire:

@@ -33,9 +33,11 @@ class Renewable(Protocol):
     @property
     def name(self) -> str:
         """What to call it in a warning."""
+        raise NotImplementedError
 
     def renew_operation(self) -> Operation[int | None]:
         """The command that extends the lease; None as outcome means that it is lost."""
+        raise NotImplementedError
 
     def confirmed(self, deadline: float) -> None:
         """The lease is certain until this monotonic second."""
@@ -83,9 +85,14 @@ class Renewal:
         """Whether a renewal comes later than half a lease after it was due."""
         return now - self.next_renewal > self.lease / 2
 
-    def confirm(self, sent_at: float) -> None:
-        """A renewal that was sent at this monotonic second has been confirmed."""
-        self.deadline = max(self.deadline, sent_at + self.lease)
+    def confirm(self, sent_at: float, lease: float | None = None) -> None:
+        """A renewal that was sent at this monotonic second has been confirmed.
+
+        Args:
+            sent_at: when.
+            lease: the seconds that it asked for; the present length unless given.
+        """
+        self.deadline = max(self.deadline, sent_at + (self.lease if lease is None else lease))
         self.next_renewal = sent_at + self.lease / _RENEWALS_PER_LEASE
 
     def retry(self, now: float) -> None:

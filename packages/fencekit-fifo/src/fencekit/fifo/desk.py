@@ -45,6 +45,7 @@ class Hub(Protocol):
 
     def hears(self, channel: str) -> bool:
         """Whether messages arrive."""
+        raise NotImplementedError
 
 
 class Keeper(Protocol):
@@ -213,6 +214,7 @@ class Desk:
     @property
     def ready(self) -> bool:
         """Whether messages arrive."""
+        raise NotImplementedError
         return self.hub.hears(self.channel)
 
     def register(self, box: Box) -> bool:

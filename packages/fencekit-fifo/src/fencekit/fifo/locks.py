@@ -181,12 +181,12 @@ class FifoLock(FifoBase[Lease]):
         return await self._driver.run(protocol.stats(self._terms.names))
 
     def _desk(self, state: LoopState) -> Desk:
-        desk: Desk | None = state.hub.guests.get(self._guest)
-        if desk is None:
+        if self._guest not in state.hub.guests:
             post = _posting(state)
             desk = Desk(self.prefix, state.hub, state.keeper, state.loop.time, post)
-            desk = state.hub.guests.setdefault(self._guest, desk)
-        return desk
+            state.hub.guests.setdefault(self._guest, desk)
+        found: Desk = state.hub.guests[self._guest]
+        return found
 
 
 class SyncFifoLock(FifoBase[SyncLease]):
@@ -316,11 +316,11 @@ class SyncFifoLock(FifoBase[SyncLease]):
 
     def _desk(self) -> Desk:
         hub = self._driver.hub
-        desk: Desk | None = hub.guests.get(self._guest)
-        if desk is None:
+        if self._guest not in hub.guests:
             desk = Desk(self.prefix, hub, self._driver.keeper, time.monotonic, None)
-            desk = hub.guests.setdefault(self._guest, desk)
-        return desk
+            hub.guests.setdefault(self._guest, desk)  # another thread may have been quicker
+        found: Desk = hub.guests[self._guest]
+        return found
 
 
 def _posting(state: LoopState) -> Post:

@@ -134,6 +134,7 @@ class Place(Mailbox, Protocol):
     @property
     def ready(self) -> bool:
         """Whether offers can arrive, without `open` having to wait."""
+        raise NotImplementedError
 
     def queued(self, answer: Answer, holder: Holder, *, revived: bool) -> None:
         """It has a place; who holds the lock; whether its process counted as dead."""
