@@ -14,12 +14,15 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from fencekit import AsyncDistributedLock, FencedOutError, LockNotOwned
 from fencekit.drivers.aio_keeper import AsyncLeaseKeeper
+from fencekit.drivers.keeper import Kept
+from fencekit.protocol.operation import Answer
 from fencekit.protocol.renewal import Renewal
 from harness import clients
 from harness.colours import Locks
@@ -216,6 +219,20 @@ def test_a_lease_that_is_taken_just_after_a_close_is_kept(server: Server) -> Non
         time.sleep(0.8)
         assert locks.is_held_by(handle)
         locks.release(handle)
+
+
+def test_a_renewal_confirms_the_lease_that_it_asked_for() -> None:
+    """Its holder extended it to a minute while the renewal by a second was under way."""
+    told: list[float] = []
+    renewable = SimpleNamespace(
+        renew_operation=lambda: SimpleNamespace(parse=lambda reply: reply), confirmed=told.append
+    )
+    kept = Kept(cast("Any", renewable), Renewal(lease=1.0, deadline=101.0))
+    operation = kept.renewal()
+    kept.schedule.lease = 60.0
+    kept.schedule.confirm(100.1)
+    kept.settle(operation, Answer(1_000, sent_at=100.9))
+    assert (told, kept.schedule.deadline) == ([160.1], 160.1)
 
 
 def test_a_forced_release_is_heard_of_and_shuts_out(
