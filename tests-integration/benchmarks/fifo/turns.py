@@ -1,8 +1,10 @@
 """A FIFO lock's cycles and hand-offs against the bare EVALSHA of the same client.
 
-Hand-offs a second, as a part of the rate of single ones. Two clients stand for two processes: the
-turn is pushed from one to the other, and entered on its proof of freshness or, where that is taken
-away, when its take-up is confirmed.
+Hand-offs a second, as a part of the rate of single ones. In one process the reply to a release
+grants the next waiter the whole lease: confirmed, and the figure that has a target. Two clients
+stand for two processes that take turns, which is the worst order they can have: each turn is pushed
+from one to the other, and entered on its proof of freshness or, where that is taken away, when its
+take-up is confirmed: two scripts and a message, where the bare rate has one script.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ async def _drained(
     stand: Stand, client: Any, locks: list[FifoLock], what: str, *, confirm: bool = False
 ) -> Figure:
     """A queue that is there already: what a hand-off costs by itself."""
+    target = at_least(0.4, aim=0.6) if len(locks) == 1 else None
     loop, ratios = asyncio.get_running_loop(), []
     queue = f"fencekit:{{{locks[0].name}}}:queue"
 
@@ -104,8 +107,8 @@ async def _drained(
         tasks = []
         for number in range(_CROWD):
             tasks.append(asyncio.create_task(enter(locks[number % len(locks)])))
-            await asyncio.sleep(0)  # in turn
-        await eventually_async(lambda: stand.server.call("XLEN", queue) == _CROWD, 30)
+            while await client.xlen(queue) <= number:  # noqa: ASYNC110 - the server rings no bell
+                await asyncio.sleep(0)  # in turn, as two connections are not by themselves
         with _unproven(locks) if confirm else nullcontext():
             began = loop.time()
             await locks[0].release(lease)
@@ -114,7 +117,7 @@ async def _drained(
         began = loop.time()
         await _bare(stand, client, _CROWD)
         ratios.append((loop.time() - began) / took)
-    return Figure(f"{what}, a queue of {_CROWD}", median(ratios), "×", at_least(0.4, aim=0.6))
+    return Figure(f"{what}, a queue of {_CROWD}", median(ratios), "×", target)
 
 
 @contextmanager
