@@ -214,7 +214,6 @@ class Desk:
     @property
     def ready(self) -> bool:
         """Whether messages arrive."""
-        raise NotImplementedError
         return self.hub.hears(self.channel)
 
     def register(self, box: Box) -> bool:
