@@ -71,7 +71,8 @@ class Execution:
         """
         task = running_task(self._owns)
         delivery = running_delivery(task)
-        app, name = (current_app, self._default_name) if task is None else (task.app, task.name)
+        app: Any = current_app if task is None else task.app
+        name = self._default_name if task is None else str(task.name)
         try:
             arguments = self._parameters.bind(args, kwargs)
             guard = self.guard or store_of(app, name).guard

@@ -133,7 +133,7 @@ class Unique:
 
         # A task that is not bound to its function's first parameter has it as a static method.
         self._bound = not isinstance(owner.__dict__.get("run"), staticmethod)
-        owner.apply_async = apply_async
+        owner.apply_async = apply_async  # pyright: ignore[reportAttributeAccessIssue] - a wrapper
         _connect()
         setattr(owner, _ATTRIBUTE, self)
 
@@ -141,7 +141,7 @@ class Unique:
         """Give back the place of a message. Never raises: the place ends by itself."""
         try:
             place = self._place(task, args or (), kwargs or {})
-            store_of(task.app, task.name).guard.driver.execute(free_operation(place, task_id))
+            store_of(task.app, str(task.name)).guard.driver.execute(free_operation(place, task_id))
         except Exception as error:  # noqa: BLE001 - a signal's receiver is nobody's caller
             _log.warning("the place of %s[%s] could not be freed: %s", task.name, task_id, error)
 
@@ -156,7 +156,7 @@ class Unique:
         place = self._place(task, args, kwargs)
 
         def publish() -> Any:
-            driver = store_of(task.app, task.name).guard.driver
+            driver = store_of(task.app, str(task.name)).guard.driver
             holder = driver.execute(take_operation(place, task_id, self._ttl_ms))
             if holder != task_id:
                 return self._find_duplicate(task, place.name, holder)
@@ -190,8 +190,8 @@ class Unique:
             kind = type(picked).__name__
             raise TypeError(f"key of the task {task.name!r} must return a str, not a {kind}")
         spelled = {"key": picked} if isinstance(picked, str) else picked
-        prefix = store_of(task.app, task.name).guard.prefix
-        return names(prefix, idempotency_key(spelled, namespace=task.name))
+        prefix = store_of(task.app, str(task.name)).guard.prefix
+        return names(prefix, idempotency_key(spelled, namespace=str(task.name)))
 
 
 class _Docstring(str):
