@@ -74,6 +74,33 @@ def test_celery_once_147_the_redelivery_of_a_killed_worker_runs(
     assert effects.count("effects", key) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
+def test_every_pool_recovers_and_keeps_what_is_being_run(
+    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
+) -> None:
+    if pool in ("gevent", "eventlet"):
+        pytest.importorskip(pool)
+    first = start_worker(pool=pool)
+    killed, end = fresh_key(), fresh_key()
+    result = chain(tasks["once"].s(killed, [["sleep", 1]], "paid"), tasks["collect"].s(end)).delay()
+    effects.wait("runs", killed)
+    first.kill()
+    effects.client.set(f"running:{killed}", 0)
+    start_worker(pool=pool)
+    # Under gevent and eventlet kombu never delivers again by itself: a worker of any queue does.
+    start_worker(pool="solo", args=("-Q", "other"))
+    assert value(result) == "paid"
+    # Longer than lease and visibility timeout: it is delivered again while it runs.
+    lasting = fresh_key()
+    other = tasks["once"].delay(lasting, [["sleep", 5]], "held")
+    assert value(other) == "held"
+    time.sleep(2)
+    assert effects.all("collected", end) == ["'paid'"]
+    assert effects.count("effects", killed) == 1
+    assert effects.count("runs", lasting) == effects.most(lasting) == 1
+
+
 def test_a_pool_process_that_dies_is_replaced_within_its_lease(
     tasks: Any, effects: Effects, start_worker: StartWorker
 ) -> None:
