@@ -610,6 +610,7 @@ async def test_lock_on_each_server(
     await twin.close()
 
 
+@red_by(changed(Renewal, "late", lambda _renewal, _now: False))
 async def test_lock_late_renewal_is_one_warning(
     async_redis_client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
