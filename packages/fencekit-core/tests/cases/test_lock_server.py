@@ -276,6 +276,12 @@ def test_lock_redisson_6510(server: Server, make_locks: Callable[..., Locks]) ->
 def test_lock_redisson_6510_failover(make_locks: Callable[..., Locks]) -> None:
     with primary_with_replicas() as group:
         before = grant(make_locks(group.url), 3)
+        replica = group.replicas[0].server
+        # What is lost is what comes now, and no release of what came before.
+        eventually(
+            lambda: int(replica.call("HGET", "fencekit:{job}:fence", "last") or 0) == before[-1]
+        )
+        eventually(lambda: replica.call("EXISTS", "fencekit:{job}:lock") == 0)
         group.replicas[0].stall()
         before += grant(make_locks(group.url), 5)
         promoted = group.replicas[0].promote()
