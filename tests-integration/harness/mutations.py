@@ -45,6 +45,10 @@ _FAILURES = (
 )
 
 
+# What fails by waiting in vain takes its time.
+slow = pytest.mark.slow
+
+
 def red_by(*mutations: Callable[[pytest.MonkeyPatch], None]) -> Callable[[_Test], _Test]:
     """Add a case "mutated" in which all these rules are taken out, and the test must fail."""
 
@@ -90,11 +94,12 @@ def red_by(*mutations: Callable[[pytest.MonkeyPatch], None]) -> Callable[[_Test]
         )
         if "twin" in signature.parameters:
             # A thread that waits in vain cannot be cancelled.
-            cases = [("async", False), ("sync", False), ("async", True)]
+            cases = [("async", False), ("sync", False), pytest.param("async", True, marks=slow)]
             ids = ["async", "sync", "mutated"]
             mark = pytest.mark.parametrize(("twin", "mutated"), cases, ids=ids, indirect=["twin"])
         else:
-            mark = pytest.mark.parametrize("mutated", [False, True], ids=["", "mutated"])
+            mutated = pytest.param(True, marks=slow)
+            mark = pytest.mark.parametrize("mutated", [False, mutated], ids=["", "mutated"])
         return cast("_Test", mark(wrapper))
 
     return decorate

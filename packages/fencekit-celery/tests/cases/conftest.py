@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,17 @@ from harness.servers import Server
 from harness.workers import Effects, Worker, close_app
 
 OTHER_POOLS = ("threads", "gevent", "eventlet", "solo")
+
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests together: they share workers, which take seconds to start."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.xdist_group("celery"))
 
 
 @pytest.fixture(scope="session")

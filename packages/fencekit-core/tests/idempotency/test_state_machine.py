@@ -291,6 +291,7 @@ def test_the_record_does_what_the_model_does(redis_client: Any) -> None:
     explore(redis_client, {}, 80)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "rule", "instead"),
     [
