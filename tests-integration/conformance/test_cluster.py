@@ -209,6 +209,7 @@ def _has(replica: Server, name: str) -> bool:
     return bool(replica.call("DBSIZE") >= 2) and bool(name)
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_is_down_is_waited_for(fresh_cluster: Cluster, rig_at: RigAt) -> None:
     rig = rig_at(fresh_cluster.url, "cluster")
     lock, lost = rig.lock(), fresh_cluster.nodes[2]
@@ -259,6 +260,7 @@ async def test_a_cluster_that_is_away_is_waited_for(fresh_cluster: Cluster, rig_
         pass
 
 
+@pytest.mark.slow
 async def test_wakes_are_heard_when_the_node_listened_to_dies(rig_at: RigAt) -> None:
     with cluster(args=("--cluster-require-full-coverage", "no")) as group:
         rig = rig_at(group.url, "cluster")

@@ -95,6 +95,7 @@ def test_every_event_takes_effect_once_although_workers_are_killed_and_frozen() 
     assert re.search(r"gate refuses token \d{16}: \d{16} is known", out)
 
 
+@pytest.mark.slow
 def test_without_the_library_the_same_faults_do_damage() -> None:
     status, out, errors = run("--no-fencekit", "--limit", "200")
 

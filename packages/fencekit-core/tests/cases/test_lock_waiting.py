@@ -139,6 +139,7 @@ def test_lock_python_redis_lock_26(server: Server, make_locks: Callable[..., Loc
         locks.release(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["alarm of the first", "alarm of the heir"])
 def test_lock_python_redis_lock_26_bites(
     server: Server,

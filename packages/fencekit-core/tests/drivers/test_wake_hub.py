@@ -151,6 +151,7 @@ def test_a_proxy_that_closes_at_subscribe_is_not_hammered(
     assert subscriptions <= 5
 
 
+@pytest.mark.slow
 def test_a_proxy_that_closes_at_subscribe_bites(
     server: Server,
     proxy: Proxy,

@@ -15,7 +15,7 @@ from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.drivers.keeper import TIMEOUT as KEEPER_TIMEOUT
 from fencekit.drivers.lane import Lane, Question
-from fencekit.errors import FenceKitError, StoreUnavailable
+from fencekit.errors import FenceKitError, OutcomeUnknown, StoreError, StoreUnavailable
 from fencekit.protocol.operation import (
     Answer,
     AwaitMail,
@@ -141,6 +141,7 @@ class LoopState:
         self._learning = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self.ended = False
+        self._closed = False
         # A loop that ends closes its async generators: this one closes our connections.
         self._closer = self._close_with_loop()
         with suppress(StopIteration):
@@ -167,6 +168,10 @@ class LoopState:
 
     def dispatch(self, parcel: Parcel, purpose: str = "") -> None:
         """Put a parcel on the lane to where its key lives."""
+        if self._closed:
+            # A connection made now would be nobody's to close.
+            parcel.fail(_closed(parcel.load))
+            return
         load = parcel.load
         if not isinstance(load, Delivery):
             msg = "a question goes to a lane by itself"
@@ -294,6 +299,8 @@ class LoopState:
         Raises:
             StoreUnavailable: no answer.
         """
+        if self._closed:
+            raise _closed(None)
         if address is None and self._slots is not None:
             address = self._slots.any_node()
         future: asyncio.Future[Reply] = self.loop.create_future()
@@ -337,6 +344,7 @@ class LoopState:
 
     def _shut(self) -> list[asyncio.Task[None]]:
         """Close the connections and forget the loop; returns connections in the making."""
+        self._closed = True
         self._driver.forget(self)
         self.keeper.close()
         connecting = [self.hub.close(), *(lane.close() for lane in self._lanes.values())]
@@ -408,3 +416,10 @@ class LoopState:
             for task in self._background:
                 task.cancel()
             await self.close()
+
+
+def _closed(load: object) -> StoreError:
+    """What to say of an operation whose driver was closed under it."""
+    msg = "the driver was closed, or its event loop ended"
+    sends = load.sends if isinstance(load, Delivery) else 0
+    return OutcomeUnknown(msg, sends=sends) if sends else StoreUnavailable(msg)
