@@ -22,7 +22,7 @@ from fencekit.errors import (
     StoreError,
 )
 from fencekit.handles import AsyncLostEvent, LostEvent
-from fencekit.hooks import ClaimDone
+from fencekit.hooks import ClaimDone, ClaimLost
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol import memo as memos
 from fencekit.protocol.claim import BeginOutcome, Begun, Standing
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from fencekit.protocol.operation import Flow, Operation
     from fencekit.protocol.token import FenceToken
 
-__all__ = ["AsyncClaim", "BaseClaim", "Claim", "MemoPolicy"]
+__all__ = ["AsyncClaim", "BaseClaim", "Claim", "End", "MemoPolicy"]
 
 _log = logging.getLogger("fencekit.idempotency")
 
-_End = Literal["completed", "failed", "released"]
+End = Literal["completed", "failed", "released"]
 _NO_VERDICT: Final = "left without complete(), fail() or release()"
 
 
@@ -252,8 +252,7 @@ class BaseClaim:
         """The lease is lost: tell everybody who asked."""
         # A renewal that crossed our own complete finds the attempt ended: that is no loss.
         if self._ended is None and not self._completing and not self._gone:
-            self._gone = True
-            self._ring()
+            self._forfeit()
 
     # What both colours do around a command.
 
@@ -339,7 +338,7 @@ class BaseClaim:
             raise outcome
         self.settle("completed", outcome)
 
-    def settle(self, how: _End, lost: str | None) -> None:
+    def settle(self, how: End, lost: str | None) -> None:
         """Take in the answer to an end: it ended so, or it was not ours to end.
 
         Raises:
@@ -351,16 +350,29 @@ class BaseClaim:
         self._ended = how
         hooks = self._policy.hooks
         if hooks is not None and hooks.on_done is not None:
-            ran_ms = (time.monotonic() - self._began_at) * 1000
-            hooks.fire(hooks.on_done, ClaimDone(key=self.key, ended=how, ran_ms=ran_ms))
+            fence = int(self._begun().token)
+            done = ClaimDone(key=self.key, fence=fence, ended=how, ran_ms=self._ran_ms)
+            hooks.fire(hooks.on_done, done)
 
     def _lost(self, reason: str) -> None:
         self._let_go()
         self._ended, self._memo = "lost", None
         if not self._gone:
-            self._gone = True
-            self._ring()
+            self._forfeit()
         raise IdempotencyNotOwned(self.key, reason=reason)
+
+    def _forfeit(self) -> None:
+        """The attempt is not ours any more: told once."""
+        self._gone = True
+        self._ring()
+        hooks = self._policy.hooks
+        if hooks is not None and hooks.on_claim_lost is not None:
+            lost = ClaimLost(key=self.key, fence=int(self._begun().token), ran_ms=self._ran_ms)
+            hooks.fire(hooks.on_claim_lost, lost)
+
+    @property
+    def _ran_ms(self) -> float:
+        return (time.monotonic() - self._began_at) * 1000
 
     def _leave(self, error: BaseException | None) -> Flow[None] | None:
         """What is recorded when a ``with`` block is left; None when nothing is."""
@@ -376,7 +388,7 @@ class BaseClaim:
         # Interrupted or cancelled in the middle: the effect has happened, so it is sent again.
         return self._record("completed", protocol.complete_operation(found, self._memo))
 
-    def _record(self, how: _End, operation: Operation[str | None]) -> Flow[None]:
+    def _record(self, how: End, operation: Operation[str | None]) -> Flow[None]:
         """Record an end if the server can be reached; the body's exception says the rest."""
         try:
             lost = yield from perform(operation)

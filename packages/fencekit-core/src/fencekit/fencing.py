@@ -21,7 +21,7 @@ from fencekit.drivers.client import slot_of
 from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import milliseconds
 from fencekit.errors import FencedOutError
-from fencekit.hooks import FenceAdvanced, FenceKitHooks, FenceRejected
+from fencekit.hooks import FenceAdvanced, FenceKitHooks, FenceRejected, with_installed
 from fencekit.keys import DEFAULT_PREFIX, check_prefix, is_own_key, names
 from fencekit.protocol import fence as protocol
 from fencekit.protocol.fence import Judgement, Passed, Stale
@@ -49,7 +49,7 @@ class _Gate:
         self.prefix = check_prefix(prefix)
         self._remote = bool(remote)
         self._retention_ms = milliseconds(fence_retention, "fence_retention")
-        self._hooks = hooks
+        self._hooks = with_installed(hooks)
 
     def _check(self, token: FenceToken, *, advance: bool) -> Operation[Judgement]:
         return protocol.check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencekit.canonical import canonicalize
-from fencekit.claims import BaseClaim, MemoPolicy
+from fencekit.claims import BaseClaim, End, MemoPolicy
 from fencekit.durations import milliseconds
 from fencekit.errors import (
     FenceKitError,
@@ -23,7 +24,14 @@ from fencekit.errors import (
     IdempotencyNotOwned,
     IdempotencyResultMissing,
 )
-from fencekit.hooks import ClaimBegun, ClaimOutcome, FenceKitHooks
+from fencekit.hooks import (
+    ClaimBegun,
+    ClaimDone,
+    ClaimLost,
+    ClaimOutcome,
+    FenceKitHooks,
+    with_installed,
+)
 from fencekit.keys import check_name, check_owner_id, check_prefix, names
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol.claim import (
@@ -97,8 +105,10 @@ class BaseGuard:
         if max_result_bytes < 0:
             msg = f"max_result_bytes must not be negative, and is {max_result_bytes}"
             raise ValueError(msg)
-        self._hooks = hooks
-        self._policy = MemoPolicy(store=bool(store_result), max_bytes=max_result_bytes, hooks=hooks)
+        self._hooks = with_installed(hooks)
+        self._policy = MemoPolicy(
+            store=bool(store_result), max_bytes=max_result_bytes, hooks=self._hooks
+        )
         self._serial = next(_serials)
 
     @property
@@ -259,10 +269,24 @@ class BaseGuard:
         begun = self._stepped(key)
         return protocol.fail(begun, describe_error(error), terminal=terminal, ttl_ms=ttl_ms)
 
-    @staticmethod
-    def _settle(key: str, lost: str | None) -> None:
+    def _settle(self, key: str, how: End, lost: str | None) -> None:
+        if self._hooks is not None:
+            self._tell_ended(key, self._stepped(key), how, lost)
         if lost is not None:
             raise IdempotencyNotOwned(key, reason=lost)
+
+    def _tell_ended(self, key: str, begun: Begun, how: End, lost: str | None) -> None:
+        hooks = self._hooks
+        if hooks is None or begun.told:  # an end may be repeated
+            return
+        begun.told = True
+        fence, ran_ms = int(begun.token), (time.monotonic() - begun.confirmed_at) * 1000
+        if lost is not None:
+            if hooks.on_claim_lost is not None:
+                hooks.fire(hooks.on_claim_lost, ClaimLost(key=key, fence=fence, ran_ms=ran_ms))
+        elif hooks.on_done is not None:
+            done = ClaimDone(key=key, fence=fence, ended=how, ran_ms=ran_ms)
+            hooks.fire(hooks.on_done, done)
 
     def _check_pair(self, lock: Any, lock_resource: str, *, awaits: bool) -> None:
         check_name(lock_resource, "lock_resource")

@@ -5,6 +5,9 @@
     hooks = FenceKitHooks(on_waited=lambda event: histogram.observe(event.waited_ms))
     lock = DistributedLock(redis, hooks=hooks)
 
+`install_hooks` tells them of every object, and ``hooks.also(others)`` makes one of two.
+`fencekit.otel` and `fencekit.event_log` bring hooks for telemetry and for logs.
+
 Events tell names, tokens, times and verdicts. They never carry a payload, a result or the text of
 an error, so a callback may write them anywhere. Times are floats, in milliseconds of this
 process's monotonic clock.
@@ -21,11 +24,15 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "ClaimBegun",
     "ClaimDone",
+    "ClaimLost",
     "ClaimOutcome",
     "FenceAdvanced",
     "FenceKitHooks",
@@ -36,6 +43,7 @@ __all__ = [
     "LockLost",
     "LockReleased",
     "LockWaited",
+    "install_hooks",
 ]
 
 _log = logging.getLogger("fencekit.hooks")
@@ -189,13 +197,33 @@ class ClaimDone:
 
     Attributes:
         key: the idempotency key.
+        fence: the fencing token of the attempt, as its `ClaimBegun` told.
         ended: ``"completed"``; ``"failed"``, for good or to be tried again; or ``"released"``,
             the attempt given back uncounted.
         ran_ms: milliseconds from the beginning to the answer that ended it.
     """
 
     key: str
+    fence: int
     ended: Literal["completed", "failed", "released"]
+    ran_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLost:
+    """An attempt that began here is not ours any more: its lease ran out, or it was cleared.
+
+    Told once for each attempt, when its renewal or its end is refused, or when no renewal could be
+    confirmed before the lease was over.
+
+    Attributes:
+        key: the idempotency key.
+        fence: the fencing token of the attempt, as its `ClaimBegun` told.
+        ran_ms: milliseconds from the beginning to the discovery.
+    """
+
+    key: str
+    fence: int
     ran_ms: float
 
 
@@ -245,6 +273,18 @@ class Hooks:
                     _describe(callback),
                 )
 
+    def also(self, other: Self) -> Self:
+        """Hooks that tell both: these first, then the others, whatever either raises."""
+        both: dict[str, object] = {}
+        for f in fields(self):
+            if f.init:
+                mine, theirs = getattr(self, f.name), getattr(other, f.name)
+                if mine is not None and theirs is not None:
+                    both[f.name] = _Both(self, mine, other, theirs)
+                else:
+                    both[f.name] = theirs if mine is None else mine
+        return type(self)(**both)
+
     def _callbacks(self) -> list[tuple[str, object]]:
         named = [(f.name, getattr(self, f.name)) for f in fields(self) if f.init]
         return [(name, callback) for name, callback in named if callback is not None]
@@ -269,6 +309,7 @@ class FenceKitHooks(Hooks):
         on_begin: told of each `ClaimBegun`.
         on_outcome: told of each `ClaimOutcome`.
         on_done: told of each `ClaimDone`.
+        on_claim_lost: told of each `ClaimLost`.
 
     Raises:
         TypeError: a callback cannot be called, or is asynchronous: nothing would await it.
@@ -284,6 +325,48 @@ class FenceKitHooks(Hooks):
     on_begin: Callable[[ClaimBegun], object] | None = None
     on_outcome: Callable[[ClaimOutcome], object] | None = None
     on_done: Callable[[ClaimDone], object] | None = None
+    on_claim_lost: Callable[[ClaimLost], object] | None = None
+
+
+_installed: list[FenceKitHooks] = []
+
+
+def install_hooks(hooks: FenceKitHooks | None) -> None:
+    """Have every lock, gate and guard that is made from now on tell these hooks too.
+
+    Beside the ``hooks=`` of its own. Objects that were made before are not changed, so call this
+    where logging is set up. None ends it; a later call replaces an earlier one.
+
+    Raises:
+        TypeError: neither hooks nor None.
+    """
+    if hooks is not None and not isinstance(hooks, FenceKitHooks):
+        raise TypeError(f"hooks must be a FenceKitHooks or None, not {type(hooks).__name__}")
+    _installed[:] = [] if hooks is None else [hooks]
+
+
+def with_installed(hooks: FenceKitHooks | None) -> FenceKitHooks | None:
+    """The hooks of an object that is being made: its own and those installed for all."""
+    for everywhere in _installed:
+        return everywhere if hooks is None else hooks.also(everywhere)
+    return hooks
+
+
+class _Both:
+    """Two callbacks of one event, each reported by the hooks it came from."""
+
+    def __init__(
+        self,
+        first: Hooks,
+        mine: Callable[[Any], object],
+        second: Hooks,
+        theirs: Callable[[Any], object],
+    ) -> None:
+        self._told = ((first, mine), (second, theirs))
+
+    def __call__(self, event: object) -> None:
+        for hooks, callback in self._told:
+            hooks.fire(callback, event)
 
 
 def _is_async(callback: object) -> bool:

@@ -358,7 +358,7 @@ class IdempotencyGuard(BaseGuard):
                 work again is not.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        self._settle(key, self._driver.run(self._mark_done(key, result, ttl)))
+        self._settle(key, "completed", self._driver.run(self._mark_done(key, result, ttl)))
 
     def mark_failed(
         self,
@@ -376,7 +376,7 @@ class IdempotencyGuard(BaseGuard):
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
         operation = self._mark_failed(key, error, ttl, terminal=terminal)
-        self._settle(key, self._driver.execute(operation))
+        self._settle(key, "failed", self._driver.execute(operation))
 
     def give_back(self, key: str) -> None:
         """Give the attempt begun here back, uncounted: the work may begin again at once.
@@ -385,7 +385,8 @@ class IdempotencyGuard(BaseGuard):
             IdempotencyNotOwned: this thread or task did not begin it, or somebody took over.
             StoreUnavailable, StoreRefused, OutcomeUnknown: it may not be recorded; call this again.
         """
-        self._settle(key, self._driver.execute(protocol.release(self._stepped(key))))
+        lost = self._driver.execute(protocol.release(self._stepped(key)))
+        self._settle(key, "released", lost)
 
     def get_result(self, key: str) -> Any:
         """Return the result of work that is done, decoded.
@@ -682,7 +683,8 @@ class AsyncIdempotencyGuard(BaseGuard):
         Raises:
             IdempotencyNotOwned, OutcomeUnknown, TypeError, ValueError: as there.
         """
-        self._settle(key, await self._driver.run(self._mark_done(key, result, ttl)))
+        lost = await self._driver.run(self._mark_done(key, result, ttl))
+        self._settle(key, "completed", lost)
 
     async def mark_failed(
         self,
@@ -699,7 +701,7 @@ class AsyncIdempotencyGuard(BaseGuard):
                 ValueError: as there.
         """
         operation = self._mark_failed(key, error, ttl, terminal=terminal)
-        self._settle(key, await self._driver.execute(operation))
+        self._settle(key, "failed", await self._driver.execute(operation))
 
     async def give_back(self, key: str) -> None:
         """Give the attempt begun here back, uncounted; see `IdempotencyGuard.give_back`.
@@ -707,7 +709,8 @@ class AsyncIdempotencyGuard(BaseGuard):
         Raises:
             IdempotencyNotOwned, StoreUnavailable, StoreRefused, OutcomeUnknown: as there.
         """
-        self._settle(key, await self._driver.execute(protocol.release(self._stepped(key))))
+        lost = await self._driver.execute(protocol.release(self._stepped(key)))
+        self._settle(key, "released", lost)
 
     async def get_result(self, key: str) -> Any:
         """Return the result of work that is done; see `IdempotencyGuard.get_result`.

@@ -16,6 +16,7 @@ from fencekit.hooks import (
     LockLost,
     LockReleased,
     LockWaited,
+    with_installed,
 )
 from fencekit.keys import check_prefix, names
 from fencekit.protocol import lock as protocol
@@ -46,7 +47,7 @@ class LockBase(Generic[H]):
     ) -> None:
         self.prefix = check_prefix(prefix)
         self._retention_ms = milliseconds(fence_retention, "fence_retention")
-        self._hooks = hooks
+        self._hooks = with_installed(hooks)
         if not isinstance(min_replicas, int) or isinstance(min_replicas, bool):
             msg = f"min_replicas must be an int, not {type(min_replicas).__name__}"
             raise TypeError(msg)

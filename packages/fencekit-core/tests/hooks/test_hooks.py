@@ -21,6 +21,7 @@ from fencekit import hooks as module
 from fencekit.hooks import (
     ClaimBegun,
     ClaimDone,
+    ClaimLost,
     ClaimOutcome,
     FenceAdvanced,
     FenceKitHooks,
@@ -30,10 +31,12 @@ from fencekit.hooks import (
     LockLost,
     LockReleased,
     LockWaited,
+    install_hooks,
+    with_installed,
 )
 
 if typing.TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 LOST = LockLost(resource="invoices", token=7, held_ms=12.5)
 EVENTS = {
@@ -46,7 +49,8 @@ EVENTS = {
     "on_advanced": FenceAdvanced(resource="invoices", token=9),
     "on_begin": ClaimBegun(key="charge:1", attempt=1, fence=7, reclaimed=False),
     "on_outcome": ClaimOutcome(key="charge:1", outcome="already_done"),
-    "on_done": ClaimDone(key="charge:1", ended="completed", ran_ms=31.0),
+    "on_done": ClaimDone(key="charge:1", fence=7, ended="completed", ran_ms=31.0),
+    "on_claim_lost": ClaimLost(key="charge:1", fence=7, ran_ms=31.0),
 }
 CALLBACKS = [f.name for f in dataclasses.fields(FenceKitHooks) if f.init]
 
@@ -67,6 +71,12 @@ def failing(_event: object) -> None:
 
 def also_failing(_event: object) -> None:
     raise ValueError("another broken hook")
+
+
+@pytest.fixture
+def nothing_installed() -> Iterator[None]:
+    yield
+    install_hooks(None)
 
 
 def test_every_callback_has_an_event() -> None:
@@ -98,7 +108,7 @@ def test_an_event_is_frozen_slotted_and_says_what_each_attribute_is(event: objec
 
 def test_what_is_public_is_what_a_callback_is_told() -> None:
     told = {type(event).__name__ for event in EVENTS.values()}
-    assert set(module.__all__) == told | {"FenceKitHooks", "Hooks"}
+    assert set(module.__all__) == told | {"FenceKitHooks", "Hooks", "install_hooks"}
 
 
 def test_a_raising_callback_is_logged_once_and_breaks_nothing(
@@ -213,3 +223,55 @@ def test_hooks_are_frozen_comparable_and_replaceable() -> None:
     assert hooks == FenceKitHooks(on_lost=failing)
     assert hash(hooks) == hash(FenceKitHooks(on_lost=failing))
     assert dataclasses.replace(hooks, on_waited=also_failing).on_lost is failing
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_hooks_and_others_are_told_in_this_order(name: str) -> None:
+    told: list[str] = []
+    first = FenceKitHooks(**{name: lambda _: told.append("first")})
+    second = FenceKitHooks(**{name: lambda _: told.append("second")})
+    both = first.also(second)
+    both.fire(getattr(both, name), EVENTS[name])
+    assert told == ["first", "second"]
+    assert [other for other in CALLBACKS if getattr(both, other) is not None] == [name]
+
+
+def test_of_two_hooks_one_that_raises_keeps_nothing_from_the_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[object] = []
+    both = FenceKitHooks(on_lost=failing).also(FenceKitHooks(on_lost=heard.append))
+    assert both.on_lost is not None
+    both.fire(both.on_lost, LOST)
+    both.fire(both.on_lost, LOST)
+    assert heard == [LOST, LOST]
+    (record,) = caplog.records
+    assert "on_lost raised" in record.message
+    assert "failing" in record.message
+
+
+def test_where_one_has_no_callback_the_other_is_called_without_a_detour() -> None:
+    mine, theirs = FenceKitHooks(on_lost=failing), FenceKitHooks(on_waited=also_failing)
+    both = mine.also(theirs)
+    assert (both.on_lost, both.on_waited, both.on_done) == (failing, also_failing, None)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_installed_hooks_are_told_beside_an_objects_own() -> None:
+    everywhere: list[object] = []
+    own: list[object] = []
+    assert with_installed(None) is None
+    install_hooks(FenceKitHooks(on_lost=everywhere.append))
+    for hooks in (None, FenceKitHooks(on_lost=own.append)):
+        chosen = with_installed(hooks)
+        assert chosen is not None
+        assert chosen.on_lost is not None
+        chosen.fire(chosen.on_lost, LOST)
+    assert (everywhere, own) == ([LOST, LOST], [LOST])
+    install_hooks(None)
+    assert with_installed(None) is None
+
+
+def test_what_is_no_hooks_cannot_be_installed() -> None:
+    with pytest.raises(TypeError, match=r"^hooks must be a FenceKitHooks or None, not function$"):
+        install_hooks(failing)  # type: ignore[arg-type]

@@ -314,7 +314,9 @@ def test_hooks_are_told(make_guards: Callable[..., Guards]) -> None:
     begun, outcome, done, replayed = told
     assert begun == ClaimBegun(key="job", attempt=1, fence=int(claim.fence), reclaimed=False)
     assert outcome == ClaimOutcome(key="job", outcome="begun")
-    assert done == ClaimDone(key="job", ended="completed", ran_ms=done.ran_ms)
+    assert done == ClaimDone(
+        key="job", fence=int(claim.fence), ended="completed", ran_ms=done.ran_ms
+    )
     assert 0 < done.ran_ms < 5_000
     assert replayed == ClaimOutcome(key="job", outcome="already_done")
 

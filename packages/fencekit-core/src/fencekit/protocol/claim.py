@@ -129,6 +129,7 @@ class Begun:
         confirmed_at: monotonic seconds of the send that was confirmed last.
         deadline: monotonic seconds until which nobody else can have begun.
         resent: the begin was sent more than once, so a copy may still arrive.
+        told: its end was told to hooks, so that a repeated one is not.
     """
 
     __slots__ = (
@@ -141,6 +142,7 @@ class Begun:
         "resent",
         "terms",
         "token",
+        "told",
     )
 
     def __init__(
@@ -163,6 +165,7 @@ class Begun:
         self.confirmed_at = sent_at
         self.deadline = sent_at + terms.lease_ms / 1000
         self.resent = resent
+        self.told = False
 
     def renewed(self, sent_at: float, lease_ms: int) -> None:
         """Take note of a renewal that was confirmed."""
