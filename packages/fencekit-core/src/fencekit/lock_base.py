@@ -168,6 +168,11 @@ class LockBase(Generic[H]):
             msg = f"the handle of {handle.resource!r} was made through another client"
             raise ValueError(msg)
 
+    def _force(self, resource: str, token: int | None) -> Flow[bool]:
+        if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
+            raise TypeError(f"the token must be an int, not {type(token).__name__}")
+        return protocol.force_release(names(self.prefix, resource), self._retention_ms, token)
+
     def _advance(self, resource: str, at_least: int) -> Flow[int]:
         return protocol.advance(
             names(self.prefix, resource),

@@ -252,18 +252,21 @@ class DistributedLock(LockBase[LockHandle]):
         """
         return self._driver.run(protocol.inspect(names(self.prefix, resource)))
 
-    def force_release(self, resource: str) -> bool:
+    def force_release(self, resource: str, *, token: int | None = None) -> bool:
         """Free the lock whoever holds it; the former holder's token is refused from now on.
 
         Returns False when it was free.
 
+        Args:
+            resource: what is locked.
+            token: whom it is to be taken from, as `inspect` told: a later holder is left alone,
+                and the answer is False.
+
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
-            TypeError, ValueError: the resource cannot be a name.
+            TypeError, ValueError: the resource cannot be a name, or the token is no number.
         """
-        return self._driver.run(
-            protocol.force_release(names(self.prefix, resource), self._retention_ms)
-        )
+        return self._driver.run(self._force(resource, token))
 
     def advance_fence(self, resource: str, *, at_least: int) -> int:
         """Lift the fence so that every later token is above ``at_least``; never lower it.
@@ -474,16 +477,14 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
         """
         return await self._driver.run(protocol.inspect(names(self.prefix, resource)))
 
-    async def force_release(self, resource: str) -> bool:
+    async def force_release(self, resource: str, *, token: int | None = None) -> bool:
         """Free the lock whoever holds it; see `DistributedLock.force_release`.
 
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
-            TypeError, ValueError: the resource cannot be a name.
+            TypeError, ValueError: the resource cannot be a name, or the token is no number.
         """
-        return await self._driver.run(
-            protocol.force_release(names(self.prefix, resource), self._retention_ms)
-        )
+        return await self._driver.run(self._force(resource, token))
 
     async def advance_fence(self, resource: str, *, at_least: int) -> int:
         """Lift the fence; see `DistributedLock.advance_fence`.

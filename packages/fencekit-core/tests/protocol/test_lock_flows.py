@@ -199,6 +199,12 @@ def test_there_is_nothing_to_force_in_a_free_lock(reply: list[Any]) -> None:
     assert not Play(force_release(NAMES, 1_000)).answer(reply).result
 
 
+def test_force_from_whom_was_seen_asks_nobody_who_holds_it_now() -> None:
+    play = Play(force_release(NAMES, 1_000, 6))
+    assert play.script("lock_force").args == (6, 1_000, NAMES.wake)
+    assert not play.answer([0]).result
+
+
 # -- advance ------------------------------------------------------------------------------------
 
 

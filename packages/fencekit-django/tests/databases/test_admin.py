@@ -12,8 +12,8 @@ from django.test import Client, override_settings
 
 from fencekit import FencedOutError, FenceGate, FenceToken, IdempotencyGuard
 from fencekit.django import fenced_atomic, get_client, get_lock, run_once
-from fencekit.django.listing import find
 from fencekit.keys import names
+from fencekit.listing import find
 from harness.topologies import Cluster
 
 pytestmark = pytest.mark.usefixtures("sqlite_alias", "redis_settings")

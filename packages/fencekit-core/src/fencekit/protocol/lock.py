@@ -355,21 +355,24 @@ def inspect(names: Names) -> Flow[LockInfo | None]:
     )
 
 
-def force_release(names: Names, retention_ms: int) -> Flow[bool]:
+def force_release(names: Names, retention_ms: int, token: int | None = None) -> Flow[bool]:
     """Free a lock whoever holds it, and shut that holder out; False when it was free.
 
     Two steps, so that a copy of the second never frees a later holder: the holder is read, then
-    the lock is freed only if it is still held with that token.
+    the lock is freed only if it is still held with that token. With a token given, the first step
+    was the caller's.
     """
-    info = yield from inspect(names)
-    if info is None or info.token is None:
-        return False
+    if token is None:
+        info = yield from inspect(names)
+        if info is None or info.token is None:
+            return False
+        token = info.token
     return (
         yield from perform(
             Operation(
                 FORCE,
                 (names.lock, names.fence),
-                (info.token.real, retention_ms, names.wake),
+                (token.real, retention_ms, names.wake),
                 _is_one,
             )
         )

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from fencekit.django import listing
+from fencekit import listing
 from fencekit.django.conf import get_client, get_lock, load
 from fencekit.django.models import Lock
 from fencekit.errors import FenceKitError
@@ -240,7 +240,7 @@ class LockAdmin(_RedisAdmin):
                 messages.WARNING,
             )
             return HttpResponseRedirect(self._url("force_release", name))
-        if get_lock().force_release(name):
+        if get_lock().force_release(name, token=info.token):
             what = f"Forced open; its holder was {info.owner_id} with token {info.token}."
             self.log_change(request, Lock(name=name), what)
             self.message_user(request, f"The lock {name} was forced open.", messages.SUCCESS)
