@@ -222,6 +222,26 @@ def test_a_select_before_the_update_leaves_the_predicate_in_the_update(
 
 
 @pytest.mark.usefixtures("alias")
+def test_either_of_two_filters_is_fenced() -> None:
+    """Red with the predicate added beside the filters, where it would be one more alternative."""
+    fresh, stale, other = account(fence_token=3), account(fence_token=9), account()
+    either = Account.objects.filter(pk=fresh.pk) | Account.objects.filter(pk=stale.pk)
+    assert fenced_update(either, token(5), updates={"balance": 7}).rows == 1
+    assert [fence(row) for row in (fresh, stale, other)] == [5, 9, 0]
+
+
+@pytest.mark.usefixtures("alias")
+def test_the_queryset_is_left_as_it_was() -> None:
+    rows = Account.objects.filter(pk=account().pk).order_by("name").select_for_update()
+    before = str(rows.query)
+    assert fenced_update(rows, token(5), updates={"balance": 7})
+    assert str(rows.query) == before
+    assert rows.query.select_for_update
+    assert fenced_update(rows, token(5), updates={"balance": 8}).rows == 1
+    assert not fenced_update(rows, token(4), updates={"balance": 9})
+
+
+@pytest.mark.usefixtures("alias")
 def test_subqueries_in_the_filter_are_kept() -> None:
     row = account(branch=Branch.objects.create(name="b"))
     has_branch = Exists(Branch.objects.filter(pk=OuterRef("branch_id"), name="b"))

@@ -19,7 +19,7 @@ from typing import Any
 from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models
 from django.db.models.lookups import Exact
-from django.db.models.sql.where import AND
+from django.db.models.sql.where import AND, WhereNode
 from fencekit.django.fields import fence_problem
 
 __all__ = ["Selection"]
@@ -64,12 +64,16 @@ class Selection:
         rows = self._queryset
         if not _is_of_one_table(rows):
             rows = self._anchored()
-        fresh = _to_write(rows.all())
-        # As filter(fence__lte=token), which would look up again what was looked up before.
-        column = self._field.get_col(fresh.query.get_initial_alias())
-        fresh.query.where.add(self._field.get_lookup("lte")(column, token), AND)
+        own: Any = rows.query
+        # A shallow copy, for Django's update makes a whole one before it changes anything.
+        query = object.__new__(type(own))
+        query.__dict__.update(own.__dict__)
+        query.select_for_update = False  # an UPDATE locks its rows by itself
+        fresh: Any = _NotAbove(self._field, token)
+        query.where = WhereNode([own.where, fresh], AND)
         # Django's own update, whatever the class of the queryset makes of it: one statement.
-        written: int = models.QuerySet.update(fresh, **values, **{self._fence: token})
+        update: Any = models.QuerySet(rows.model, query, rows._db, rows._hints).update  # type: ignore[attr-defined]  # noqa: SLF001
+        written: int = update(**values, **{self._fence: token})
         return written
 
     def newest(self, token: int) -> int | None:
@@ -101,6 +105,25 @@ class Selection:
         rows: Any = models.QuerySet(self._queryset.model, using=alias)
         anchored: models.QuerySet[Any] = rows.filter(pk__in=keys)
         return anchored
+
+
+class _NotAbove:
+    """The condition that a fence is not above a token, for the table that an UPDATE writes.
+
+    As ``filter(fence__lte=token)``, which would look up at each call what does not change.
+    """
+
+    contains_aggregate = contains_over_clause = False
+
+    def __init__(self, field: Any, token: int) -> None:
+        self._field = field
+        self._token = token
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        """Spell it for a database."""
+        quoted = compiler.quote_name_unless_alias
+        table, column = quoted(compiler.query.base_table), quoted(self._field.column)
+        return f"{table}.{column} <= %s", [self._field.get_db_prep_value(self._token, connection)]
 
 
 def _to_write(own: Any) -> Any:
