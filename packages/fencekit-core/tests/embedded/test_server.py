@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -222,3 +223,27 @@ print(sorted(loaded - set(sys.stdlib_module_names)), flush=True)
 """
     with program(story) as process:
         assert read_line(process) == "[]"
+
+
+def test_from_a_shell_it_runs_until_ctrl_c() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "fencekit.embedded", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = f"redis://127.0.0.1:{port}/0"
+        assert process.stdout.readline().startswith(url)
+        assert ask(url, "PING") == b"+PONG\r\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+        assert is_gone(url)
+
+
+def test_from_a_shell_a_port_that_is_taken_is_told() -> None:
+    with embedded.server() as url:
+        port = str(urlsplit(url).port)
+        command = [sys.executable, "-m", "fencekit.embedded", "--port", port]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert told.returncode == 1
+    assert "in use" in told.stderr
+    assert "Traceback" not in told.stderr
