@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 from django.db.models import F
 
 from fencekit import FenceToken
@@ -50,10 +50,14 @@ def hammer(alias: str, update: Callable[..., Any], seconds: float) -> tuple[int,
                 [Guest.objects.filter(pk=row.pk), Guest.objects.filter(place__name="p")]
             )
             try:
-                if update(rows, shown, updates={"value": int(shown)}):
-                    highest = int(shown)
+                with transaction.atomic(using=alias):
+                    done = update(rows, shown, updates={"value": int(shown)})
+                    # Others wait for this row meanwhile, and have chosen it before they wait.
+                    time.sleep(random.random() / 500)
             except OperationalError:  # REPEATABLE READ
                 continue
+            if done:
+                highest = int(shown)
         return highest
 
     def watch() -> None:
