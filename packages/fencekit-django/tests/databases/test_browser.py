@@ -80,21 +80,32 @@ class Browser:
         element: str = found[ELEMENT]
         return element
 
-    def click(self, css: str) -> None:
+    def run(self, script: str, *args: Any) -> Any:
+        body = {"script": script, "args": args}
+        return self.ask("POST", f"{self._session}/execute/sync", body)
+
+    def follow(self, css: str) -> None:
+        """Click, and wait for the page that comes; the click itself does not."""
+        self.run("window.isLeft = true")
         self.ask("POST", f"{self._session}/element/{self.find(css)}/click", {})
+
+        def has_come() -> bool:
+            with suppress(OSError):  # asked in between the two
+                return bool(self.run("return !window.isLeft && document.readyState === 'complete'"))
+            return False
+
+        eventually(has_come, timeout=30)
 
     def type(self, css: str, text: str) -> None:
         self.ask("POST", f"{self._session}/element/{self.find(css)}/value", {"text": text})
 
     @property
     def text(self) -> str:
-        script = {"script": "return document.body.innerText", "args": []}
-        text: str = self.ask("POST", f"{self._session}/execute/sync", script)
+        text: str = self.run("return document.body.innerText")
         return text
 
     def has(self, css: str) -> bool:
-        script = {"script": "return !!document.querySelector(arguments[0])", "args": [css]}
-        return bool(self.ask("POST", f"{self._session}/execute/sync", script))
+        return bool(self.run("return !!document.querySelector(arguments[0])", css))
 
     def screenshot(self, name: str) -> None:
         folder = os.environ.get("FENCEKIT_SCREENSHOTS")
@@ -157,7 +168,7 @@ def signed_in(browser: Browser, site: str) -> Callable[..., Browser]:
         browser.open(f"{site}/admin/login/?next=/admin/")
         browser.type("#id_username", "clerk")
         browser.type("#id_password", "secret")
-        browser.click("input[type=submit]")
+        browser.follow("input[type=submit]")
         return browser
 
     return sign_in
@@ -180,20 +191,20 @@ def test_list_filter_inspect_and_force_open(signed_in: Callable[..., Browser], s
     assert "report:2" in browser.text
     browser.screenshot("2-locks")
     browser.type("#searchbar", "account")
-    browser.click("#changelist-search input[type=submit]")
+    browser.follow("#changelist-search input[type=submit]")
     assert "worker-7" in browser.text
     assert "report:2" not in browser.text
     browser.screenshot("3-filtered")
 
-    browser.click("#result_list tbody a")
+    browser.follow("#result_list tbody a")
     assert str(handle.token) in browser.text
     browser.screenshot("4-lock")
-    browser.click("#force-release")
+    browser.follow("#force-release")
     assert "Are you sure?" in browser.text
     assert "its token is refused" in browser.text
     browser.screenshot("5-confirmation")
     assert get_lock().try_acquire("account:1", ttl=LEASE) is None
-    browser.click("#confirm")
+    browser.follow("#confirm")
     assert "The lock account:1 was forced open" in browser.text
     browser.screenshot("6-forced-open")
     assert get_lock().try_acquire("account:1", ttl=LEASE) is not None

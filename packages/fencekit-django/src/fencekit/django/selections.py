@@ -121,7 +121,7 @@ class _NotAbove:
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
         """Spell it for a database."""
-        quoted = compiler.quote_name_unless_alias
+        quoted = connection.ops.quote_name
         table, column = quoted(compiler.query.base_table), quoted(self._field.column)
         return f"{table}.{column} <= %s", [self._field.get_db_prep_value(self._token, connection)]
 
