@@ -260,6 +260,18 @@ def test_a_type_that_contains_itself() -> None:
     assert codec.read(codec.encode(value)) == value
 
 
+class Renamed(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+    inner: Annotated[Aliased, PlainSerializer(lambda inner: inner.model_dump(by_alias=False))]
+
+
+def test_aliases_are_seen_where_the_walk_does_not_go_and_before_the_type_is_built() -> None:
+    codec = codec_for(Renamed, "")
+    inner = Aliased.model_validate({"byAlias": 1, "in": 2, "a": 3})
+    value = Renamed(inner=inner)
+    assert codec.read(codec.encode(value)) == value
+
+
 class Measured(BaseModel):
     value: float
     maybe: float | None = None

@@ -73,6 +73,17 @@ async def test_get_many_and_set_many(kit: Kit, commandstats: CommandStats) -> No
     await got(cache.set_many({}))
 
 
+async def test_get_many_leaves_out_what_cannot_be_read_among_what_can(kit: Kit, store: Any) -> None:
+    cache = kit.declare()
+    profiles = {key: Profile(id=key) for key in range(5)}
+    await got(cache.set_many(profiles))
+    for key in (1, 4):
+        raw = store.get(f":profile:{key}")
+        store.set(f":profile:{key}", raw[:-1])
+        del profiles[key]
+    assert await got(cache.get_many(range(5))) == profiles
+
+
 async def test_get_many_of_tagged_entries(kit: Kit) -> None:
     cache = kit.declare(tags=tags_of(lambda key: [f"team-{int(key) % 2}"]))
     await got(cache.set_many({key: Profile(id=key) for key in range(10)}))
