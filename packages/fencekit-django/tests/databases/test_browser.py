@@ -1,5 +1,7 @@
 """The admin as people see it, in headless Chromium; screenshots are kept when asked for.
 
+Red with a list that makes the page wider than a phone, and with a block that hides a stylesheet.
+
     FENCEKIT_SCREENSHOTS=/tmp/shots pytest packages/fencekit-django/tests/databases/test_browser.py
 
 Chromium and its driver come from the system (Debian: `chromium chromium-driver`); the driver speaks
@@ -38,6 +40,11 @@ from harness.waiting import eventually
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 LEASE = timedelta(minutes=5)
+# By name: colour scheme, and width in pixels.
+LOOKS = {"desktop": ("light", 1200), "dark": ("dark", 1200), "phone": ("light", 390)}
+WIDE = 800
+COLOUR = "getComputedStyle(document.querySelector(arguments[0])).backgroundColor"
+NO_COLOUR = {"", "rgba(0, 0, 0, 0)"}
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 pytestmark = [
@@ -107,12 +114,30 @@ class Browser:
     def has(self, css: str) -> bool:
         return bool(self.run("return !!document.querySelector(arguments[0])", css))
 
-    def screenshot(self, name: str) -> None:
+    def look(self, name: str) -> None:
+        """See that the page is dressed and as wide as a phone; keep how it looks if wanted."""
         folder = os.environ.get("FENCEKIT_SCREENSHOTS")
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            picture = base64.b64decode(self.ask("GET", f"{self._session}/screenshot"))
-            (Path(folder) / f"{name}.png").write_bytes(picture)
+        for look, (scheme, width) in LOOKS.items():
+            self._emulate(scheme, width)
+            if folder:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                picture = base64.b64decode(self.ask("GET", f"{self._session}/screenshot"))
+                (Path(folder) / f"{name}-{look}.png").write_bytes(picture)
+            assert self.run("return document.documentElement.scrollWidth") <= width
+        for part in ("#header", ".breadcrumbs"):
+            if self.has(part):
+                assert self.run(f"return {COLOUR}", part) not in NO_COLOUR
+        self._emulate(*LOOKS["desktop"])
+
+    def _emulate(self, scheme: str, width: int) -> None:
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < WIDE}
+        for command, params in (
+            ("Emulation.setEmulatedMedia", media),
+            ("Emulation.setDeviceMetricsOverride", size),
+        ):
+            body = {"cmd": command, "params": params}
+            self.ask("POST", f"{self._session}/goog/cdp/execute", body)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -183,37 +208,37 @@ def test_list_filter_inspect_and_force_open(signed_in: Callable[..., Browser], s
         run_once("transfers", "order-1", lambda: {"transfer": 1})
     everything = ("view_lock", "view_queue", "view_record", "view_fence", "view_effect")
     browser = signed_in(*everything, "force_release_lock")
-    browser.screenshot("1-index")
+    browser.look("1-index")
     for what in ("Locks", "FIFO queues", "Idempotency records", "Fences", "Effects"):
         assert what in browser.text
 
     browser.open(f"{site}/admin/fencekit/lock/")
     assert "report:2" in browser.text
-    browser.screenshot("2-locks")
+    browser.look("2-locks")
     browser.type("#searchbar", "account")
     browser.follow("#changelist-search input[type=submit]")
     assert "worker-7" in browser.text
     assert "report:2" not in browser.text
-    browser.screenshot("3-filtered")
+    browser.look("3-filtered")
 
     browser.follow("#result_list tbody a")
     assert str(handle.token) in browser.text
-    browser.screenshot("4-lock")
+    browser.look("4-lock")
     browser.follow("#force-release")
     assert "Are you sure?" in browser.text
     assert "its token is refused" in browser.text
-    browser.screenshot("5-confirmation")
+    browser.look("5-confirmation")
     assert get_lock().try_acquire("account:1", ttl=LEASE) is None
     browser.follow("#confirm")
     assert "The lock account:1 was forced open" in browser.text
-    browser.screenshot("6-forced-open")
+    browser.look("6-forced-open")
     assert get_lock().try_acquire("account:1", ttl=LEASE) is not None
     assert LogEntry.objects.get().object_id == "account:1"
 
     for model, text in (("record", "charge:1"), ("fence", "account:1"), ("effect", "order-1")):
         browser.open(f"{site}/admin/fencekit/{model}/")
         assert text in browser.text
-        browser.screenshot(f"7-{model}")
+        browser.look(f"7-{model}")
 
 
 def test_without_the_permission_to_force_open(signed_in: Callable[..., Browser], site: str) -> None:
@@ -222,7 +247,7 @@ def test_without_the_permission_to_force_open(signed_in: Callable[..., Browser],
     browser.open(f"{site}/admin/fencekit/lock/account_3A1/change/")
     assert "worker-7" in browser.text
     assert not browser.has("#force-release")
-    browser.screenshot("8-without-permission")
+    browser.look("8-without-permission")
     browser.open(f"{site}/admin/fencekit/lock/account_3A1/force-release/")
     assert "403" in browser.text
     browser.open(f"{site}/admin/fencekit/record/")
