@@ -8,10 +8,11 @@ import threading
 import time
 import types
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pydantic import BaseModel
+from redis.exceptions import RedisClusterException, RedisError
 
 from fencekit.cache import GenericCache, SyncGenericCache
 from fencekit.drivers.aio import AsyncDriver
@@ -230,22 +231,26 @@ class Kit:
 
 
 class PlainCache:
-    """Plain cache-aside, async, as most applications write it: what the races are first shown on.
+    """Plain cache-aside, async, as most applications write it: what each case is first shown on.
 
-    The methods that take part have the names of `GenericCache`'s.
+    The methods that take part have the names of `GenericCache`'s. Errors of Redis are swallowed,
+    tags are counters that an entry remembers, and keys are found with a pattern.
     """
 
-    def __init__(self, client: Any, kind: Any = Profile, ttl: int = 60) -> None:
+    def __init__(self, client: Any, kind: Any = Profile, ttl: float = 60, *tags: str) -> None:
         self.client = client
         self.kind = kind
         self.ttl = ttl
+        self.tags = tags
 
     async def get(self, key: Any) -> Any:
         raw = await self.client.get(f"plain:{key}")
-        return None if raw is None else self.kind.model_validate_json(raw)
+        return None if raw is None else await self._read(raw)
 
     async def create(self, key: Any, value: Any) -> None:
-        await self.client.set(f"plain:{key}", value.model_dump_json(), ex=self.ttl)
+        text = f"{await self._versions()}|{value.model_dump_json()}"
+        with suppress(RedisError, RedisClusterException):
+            await self.client.set(f"plain:{key}", text, ex=self.ttl)
 
     async def get_or_load(self, key: Any, load: Callable[[], Any]) -> Any:
         value = await self.get(key)
@@ -257,7 +262,32 @@ class PlainCache:
 
     async def invalidate(self, *keys: Any) -> None:
         for key in keys:
-            await self.client.delete(f"plain:{key}")
+            with suppress(RedisError, RedisClusterException):
+                await self.client.delete(f"plain:{key}")
+
+    async def get_list(self, key_prefix: str, *, boundary: str = "") -> list[Any]:
+        del boundary
+        raws = [await self.client.get(key) for key in await self._found(key_prefix)]
+        return [await self._read(raw) for raw in raws]
+
+    async def delete_by_filters(self, key_prefix: str, *, boundary: str = "") -> None:
+        del boundary
+        for key in await self._found(key_prefix):
+            await self.client.delete(key)
+
+    async def _read(self, raw: Any) -> Any:
+        text: str = raw if isinstance(raw, str) else raw.decode()
+        versions, _, body = text.partition("|")
+        if versions != await self._versions():
+            return None
+        return self.kind.model_validate_json(body)
+
+    async def _versions(self) -> str:
+        counts = [await self.client.get(f"plain:tag:{tag}") for tag in self.tags]
+        return ",".join("1" if count is None else count.decode() for count in counts)
+
+    async def _found(self, key_prefix: str) -> list[Any]:
+        return sorted([key async for key in self.client.scan_iter(f"plain:{key_prefix}*")])
 
 
 @asynccontextmanager

@@ -127,7 +127,7 @@ def test_a_factory_is_a_plain_function() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0.5, 30.0, 5, timedelta(minutes=1)])
-def test_cases_ttl_any_positive_duration_with_jitter(ttl: Any) -> None:
+def test_any_positive_duration_with_jitter(ttl: Any) -> None:
     policy = declare(ttl=ttl)._definition.policy
     times = {policy.times(negative=False)[1] for _ in range(200)}
     middle = ttl.total_seconds() * 1000 if isinstance(ttl, timedelta) else ttl * 1000

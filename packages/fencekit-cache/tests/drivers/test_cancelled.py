@@ -1,18 +1,13 @@
-"""The async colour: cancelled waiters and loads; both colours: forks and loops."""
+"""The async colour: cancelled waiters and loads; and a fork during a load."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 from conformance.stage import in_a_fork
-from fencekit.cache import GenericCache, SyncGenericCache
-from fencekit.drivers.sync import SyncDriver
 from harness.caches import Kit, Profile, opened_kit, tagged
 from harness.servers import Server
 
@@ -69,56 +64,6 @@ async def test_cancelled_at_every_await(kit: Kit, store: Any, many: bool) -> Non
         await asyncio.wait([task])
         await kit.until(lambda: not [key for key in store.keys("*") if b":fill" in key])
         assert await cache.get_or_load(1, kit.loader(VALUE)) == VALUE
-
-
-def test_cases_asyncio_run_twice_and_a_factory_for_each_loop(server: Server) -> None:
-    made: list[Any] = []
-
-    def connect() -> Any:
-        made.append(redis.asyncio.Redis.from_url(server.url))
-        return made[-1]
-
-    class Shared(GenericCache[Profile]):
-        redis_client = redis.asyncio.Redis.from_url(server.url)
-
-    class Made(GenericCache[Profile]):
-        redis_client = connect
-
-    async def use() -> None:
-        for cache in (Shared(), Made()):
-            await cache.create(1, VALUE)
-            assert await cache.get(1) == VALUE
-            await cache.invalidate(1)
-            assert await cache.get_or_load(1, lambda: VALUE) == VALUE
-
-    for _ in range(3):
-        asyncio.run(use())
-    assert len(made) == 3
-
-
-def test_cases_prefork_each_child_connects_for_itself(server: Server) -> None:
-    pids: list[int] = []
-
-    def connect() -> Any:
-        pids.append(os.getpid())
-        return redis.Redis.from_url(server.url)
-
-    class Profiles(SyncGenericCache[Profile]):
-        redis_client = connect
-
-    cache = Profiles()
-    cache.create(1, VALUE)
-
-    def child() -> None:
-        assert cache.get(1) == VALUE
-        assert cache.get_or_load(2, lambda: VALUE) == VALUE
-        assert pids[-1] == os.getpid()
-
-    in_a_fork(child)
-    in_a_fork(child)
-    assert cache.get(2) == VALUE
-    assert len(pids) == 1
-    SyncDriver.of(Profiles._definition.source.access().client).close()
 
 
 async def test_a_fork_during_a_load_does_not_wait_for_the_parents_thread(server: Server) -> None:

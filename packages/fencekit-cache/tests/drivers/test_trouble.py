@@ -66,7 +66,7 @@ async def test_without_redis_a_loader_is_still_shared_in_the_process(away: Kit) 
     assert loader.calls <= (3 if away.is_async else 9)
 
 
-async def test_cases_notifications_utils_1120_an_invalidation_that_is_lost_is_told(
+async def test_whatever_invalidates_tells_that_it_was_lost(
     away: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_BUDGET", 0.5)
@@ -151,16 +151,6 @@ async def test_a_key_of_another_type(kit: Kit, store: Any) -> None:
     assert await got(cache.get_or_load(1, kit.loader(OLD))) == OLD
     with pytest.raises(StoreRefused, match="WRONGTYPE"):
         await got(kit.declare(strict=True).get(1))
-
-
-async def test_cases_loops_bytes_that_are_no_text_are_a_miss(kit: Kit, store: Any) -> None:
-    cache = kit.declare(redis_client=kit.another_client(decode=True))
-    for raw in (b"\xff\xfe\xfd", b"", b"null", b'{"id": 1}'):
-        store.set(":profile:1", raw)
-        assert await got(cache.get(1)) is None
-        assert await got(cache.get_list()) == []
-        assert await got(cache.get_or_load(1, kit.loader(OLD))) == OLD
-        assert await got(cache.get(1)) == OLD
 
 
 async def test_a_demoted_primary_reads_and_does_not_write(kit: Kit, server: Server) -> None:
