@@ -75,6 +75,10 @@ class MemoPolicy:
                 key,
                 type(result).__qualname__,
                 memo.encoding,
+                extra={
+                    "event": "fencekit.claim.result_not_kept",
+                    "fencekit": {"key": key, "reason": memo.encoding},
+                },
             )
         return memo
 
@@ -402,6 +406,10 @@ class BaseClaim:
                 self.key,
                 how,
                 error,
+                extra={
+                    "event": "fencekit.claim.end_not_recorded",
+                    "fencekit": {"key": self.key, "ended": how},
+                },
             )
 
     def _insist_on_a_verdict(self) -> None:

@@ -269,6 +269,7 @@ class AsyncWakeHub(asyncio.Protocol):
                     "every %s s; allow the channel to the ACL user",
                     message.text,
                     POLL,
+                    extra={"event": "fencekit.wake.refused", "fencekit": {}},
                 )
             self._refused = True
             self._stop_confirming()

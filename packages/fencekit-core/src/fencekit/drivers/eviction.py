@@ -27,4 +27,8 @@ def warn_of_eviction(info: Any, name: str) -> None:
                 "their own",
                 name,
                 policy.strip().decode(errors="replace"),
+                extra={
+                    "event": "fencekit.server.may_evict",
+                    "fencekit": {"policy": policy.strip().decode(errors="replace")},
+                },
             )

@@ -90,6 +90,14 @@ class Kept:
                 self.renewable.name,
                 now - self.schedule.next_renewal,
                 self.schedule.lease,
+                extra={
+                    "event": "fencekit.lease.late",
+                    "fencekit": {
+                        "name": self.renewable.name,
+                        "late_ms": (now - self.schedule.next_renewal) * 1000,
+                        "lease_ms": self.schedule.lease * 1000,
+                    },
+                },
             )
 
 

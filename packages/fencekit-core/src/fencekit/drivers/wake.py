@@ -398,6 +398,7 @@ class WakeHub:
                     "every %s s; allow the channel to the ACL user",
                     message.text,
                     POLL,
+                    extra={"event": "fencekit.wake.refused", "fencekit": {}},
                 )
             self._refused = True
             self._confirmed.notify_all()
