@@ -231,7 +231,8 @@ def _recognised(
     for key in keys:
         name, _, end = _text(key).rpartition("}:")
         name = name[len(stem) :]
-        found += [(kind, name) for kind in kinds if kind == end and _is_name(name)]
+        whose: list[Kind] = [kind for kind in kinds if kind == end and _is_name(name)]
+        found += ((kind, name) for kind in whose)
     return found
 
 

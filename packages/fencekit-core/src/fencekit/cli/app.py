@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Parameters are keyword-only: typer passes them so, and an order of options means nothing.
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ from fencekit.cli.shown import (
 from fencekit.cli.watched import watch as watch_lock
 from fencekit.idempotency import IdempotencyGuard
 from fencekit.keys import DEFAULT_PREFIX
-from fencekit.listing import KINDS
+from fencekit.listing import KINDS, Kind
 
 __all__ = ["app", "run"]
 
@@ -127,7 +128,7 @@ def ls(
         for word in kind or ():
             if word not in listed.WORDS:
                 raise Complaint(f"--kind is lock, record or queue, not {word!r}", ExitCode.USAGE)
-        kinds = [listed.WORDS[word] for word in kind] if kind else KINDS
+        kinds: Sequence[Kind] = [listed.WORDS[word] for word in kind] if kind else KINDS
         rows, more = listed.collect(run, kinds, contains=contains, limit=limit)
         run.screen.show(rows, listed.view(run, rows))
         if more:

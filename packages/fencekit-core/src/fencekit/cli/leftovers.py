@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
 
 from fencekit.cli.checks import Finding
 
@@ -52,8 +53,8 @@ def _strays(installed: list[Distribution]) -> list[str]:
     if core is None:
         return []
     brought = {str(file) for one in installed for file in one.files or ()}
-    folder = core.locate_file("fencekit")
-    if "fencekit/__init__.py" not in brought or not hasattr(folder, "rglob"):
+    folder = Path(str(core.locate_file("fencekit")))
+    if "fencekit/__init__.py" not in brought:
         return []
     return sorted(
         str(path.relative_to(folder.parent))

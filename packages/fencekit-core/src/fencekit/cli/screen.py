@@ -5,6 +5,7 @@ A name or an owner is somebody else's text, and is shown as text: no markup, no 
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ class Screen:
     def __init__(self, *, json: bool) -> None:
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a letter of a name is no reason to fail.
-            if hasattr(stream, "reconfigure"):
+            if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         self.json = json
         self.out = Console(highlight=False)
