@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.db import OperationalError
 from django.test import Client, override_settings
 
-from fencekit import FencedOutError, FenceGate, FenceToken, IdempotencyGuard
+from fencekit import (
+    DistributedLock,
+    FencedOutError,
+    FenceGate,
+    FenceToken,
+    IdempotencyGuard,
+    StoreUnavailable,
+)
 from fencekit.django import fenced_atomic, get_client, get_lock, run_once
+from fencekit.django.admin_pages import LockAdmin
 from fencekit.keys import names
 from fencekit.listing import find
 from harness.topologies import Cluster
@@ -210,6 +219,39 @@ class TestForceRelease:
             assert "free already" in answer.content.decode()
         assert "Force open" not in page(client, f"{LOCKS}account_3A1/change/")
         page(client, f"{LOCKS}nothing/force-release/", 404)
+
+    def test_a_server_that_is_down_is_said_and_nothing_is_logged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handle = get_lock().acquire("account:1", ttl=LEASE)
+        client = boss()
+        url = f"{LOCKS}account_3A1/force-release/"
+
+        def fails(*_: object, **__: object) -> bool:
+            raise StoreUnavailable("force_release")
+
+        # Between looking and forcing; then altogether.
+        with monkeypatch.context() as patch:
+            patch.setattr(DistributedLock, "force_release", fails)
+            answer = client.post(url, {"token": str(handle.token)}, follow=True)
+        assert "Redis could not be asked" in answer.content.decode()
+        assert not LogEntry.objects.exists()
+        with override_settings(FENCEKIT={"REDIS_URL": "redis://127.0.0.1:1/0"}):
+            answer = client.post(url, {"token": str(handle.token)}, follow=True)
+        assert "Redis could not be asked" in answer.content.decode()
+        assert get_lock().try_acquire("account:1", ttl=LEASE) is None
+
+    def test_it_is_not_done_when_it_cannot_be_logged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = get_lock().acquire("account:1", ttl=LEASE)
+        client = boss()
+
+        def fails(*_: object) -> None:
+            raise OperationalError("disk full")
+
+        monkeypatch.setattr(LockAdmin, "log_change", fails)
+        with pytest.raises(OperationalError):
+            client.post(f"{LOCKS}account_3A1/force-release/", {"token": str(handle.token)})
+        assert get_lock().try_acquire("account:1", ttl=LEASE) is None
 
     def test_a_forged_form_is_refused(self) -> None:
         handle = get_lock().acquire("account:1", ttl=LEASE)

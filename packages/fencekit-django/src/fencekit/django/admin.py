@@ -6,43 +6,16 @@ One thing can be done: forcing a lock open, which asks first, needs a permission
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from django.contrib import admin
 from fencekit.django.admin_pages import LockAdmin, QueueAdmin, RecordAdmin
 from fencekit.django.models import Effect, Fence, Lock, Queue, Record
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
-
-    _Base = admin.ModelAdmin[Any]
-else:  # generic for type checkers only
-    _Base = admin.ModelAdmin
+from fencekit.django.read_only import ReadOnlyAdmin
 
 __all__ = ["EffectAdmin", "FenceAdmin"]
 
 
-class _ReadOnly(_Base):
-    """A model whose rows are looked at."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds a row by hand."""
-        del request
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes a row by hand."""
-        del request, obj
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes a row by hand: `fencekit_prune` does."""
-        del request, obj
-        return False
-
-
 @admin.register(Fence)
-class FenceAdmin(_ReadOnly):
+class FenceAdmin(ReadOnlyAdmin):
     """The fences that `fenced_atomic` keeps."""
 
     list_display = ("resource", "record", "token", "updated_at")
@@ -53,7 +26,7 @@ class FenceAdmin(_ReadOnly):
 
 
 @admin.register(Effect)
-class EffectAdmin(_ReadOnly):
+class EffectAdmin(ReadOnlyAdmin):
     """The effects that have happened."""
 
     list_display = ("scope", "key", "created_at")

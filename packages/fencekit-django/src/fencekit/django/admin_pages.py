@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import messages
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.db import router, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from fencekit import listing
 from fencekit.django.conf import get_client, get_lock, load
 from fencekit.django.models import Lock
+from fencekit.django.read_only import ReadOnlyAdmin
 from fencekit.errors import FenceKitError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Base = admin.ModelAdmin[Any]
-else:  # generic for type checkers only
-    _Base = admin.ModelAdmin
 
 __all__ = ["LockAdmin", "QueueAdmin", "RecordAdmin"]
 
 
-class _RedisAdmin(_Base):
+class _RedisAdmin(ReadOnlyAdmin):
     """Pages about what lies in Redis under one kind of key; see `listing`."""
 
     kind: ClassVar[listing.Kind]
@@ -39,21 +36,6 @@ class _RedisAdmin(_Base):
     def details(self, name: str) -> dict[str, Any] | None:
         """What the page of one name says; None when there is nothing."""
         raise NotImplementedError
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds by hand what lies in Redis."""
-        del request
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes by hand what lies in Redis."""
-        del request, obj
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes by hand what lies in Redis."""
-        del request, obj
-        return False
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -212,6 +194,13 @@ class LockAdmin(_RedisAdmin):
             raise PermissionDenied
         name = unquote(object_id)
         try:
+            return self._force_release(request, name)
+        except (FenceKitError, ImproperlyConfigured) as error:
+            self._report(request, error)
+            return HttpResponseRedirect(self._url("changelist"))
+
+    def _force_release(self, request: HttpRequest, name: str) -> HttpResponse:
+        try:
             info = get_lock().inspect(name)
         except ValueError:
             info = None
@@ -240,9 +229,14 @@ class LockAdmin(_RedisAdmin):
                 messages.WARNING,
             )
             return HttpResponseRedirect(self._url("force_release", name))
-        if get_lock().force_release(name, token=info.token):
+        # Logged first, and not at all unless it is done: nothing is forced open behind the log.
+        log = router.db_for_write(LogEntry)
+        with transaction.atomic(using=log):
             what = f"Forced open; its holder was {info.owner_id} with token {info.token}."
             self.log_change(request, Lock(name=name), what)
+            done = get_lock().force_release(name, token=info.token)
+            transaction.set_rollback(not done, using=log)
+        if done:
             self.message_user(request, f"The lock {name} was forced open.", messages.SUCCESS)
         else:
             self.message_user(request, f"The lock {name} was free already.", messages.WARNING)

@@ -78,47 +78,39 @@ class Effect(models.Model):
         return f"{self.scope}: {self.key}"
 
 
-# What lies in Redis has no tables, and these models have none: they give the admin's pages their
-# place, and Django's permissions something to be about.
+class _InRedis(models.Model):
+    """What lies in Redis, by its name, and has no table.
+
+    These models give the admin's pages their place, and Django's permissions something to be about.
+    """
+
+    name: models.CharField[str, str] = models.CharField(max_length=512, primary_key=True)
+
+    class Meta:
+        abstract = True
+        managed = False
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name
 
 
-class Lock(models.Model):
+class Lock(_InRedis):
     """A lock in Redis."""
 
-    name: models.CharField[str, str] = models.CharField(max_length=512, primary_key=True)
-
-    class Meta:
-        managed = False
-        default_permissions = ("view",)
+    class Meta(_InRedis.Meta):
         permissions: ClassVar = [("force_release_lock", "Can force a lock open")]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class Queue(models.Model):
+class Queue(_InRedis):
     """A FIFO queue in Redis."""
 
-    name: models.CharField[str, str] = models.CharField(max_length=512, primary_key=True)
-
-    class Meta:
-        managed = False
-        default_permissions = ("view",)
+    class Meta(_InRedis.Meta):
         verbose_name = "FIFO queue"
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class Record(models.Model):
+class Record(_InRedis):
     """An idempotency record in Redis."""
 
-    name: models.CharField[str, str] = models.CharField(max_length=512, primary_key=True)
-
-    class Meta:
-        managed = False
-        default_permissions = ("view",)
+    class Meta(_InRedis.Meta):
         verbose_name = "idempotency record"
-
-    def __str__(self) -> str:
-        return self.name
