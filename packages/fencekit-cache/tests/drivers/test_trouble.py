@@ -49,7 +49,7 @@ async def test_without_redis_the_simple_methods_go_on(
     assert await got(cache.get_or_load(1, away.loader(None))) is None
     assert await got(cache.get_or_load_many([1, 2], away.loader({1: OLD}))) == {1: OLD}
     # A service must not become slow because its cache is away.
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 6.0
     assert {event.operation for event in told} >= {"get", "create", "delete", "get_or_load"}
     assert all(event.transient for event in told)
     messages = [record for record in caplog.records if record.name == "fencekit.cache"]
