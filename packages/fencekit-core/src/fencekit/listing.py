@@ -231,8 +231,9 @@ def _recognised(
     for key in keys:
         name, _, end = _text(key).rpartition("}:")
         name = name[len(stem) :]
-        whose: list[Kind] = [kind for kind in kinds if kind == end and _is_name(name)]
-        found += ((kind, name) for kind in whose)
+        if _is_name(name):
+            ours: list[tuple[Kind, str]] = [(kind, name) for kind in kinds if kind == end]
+            found += ours
     return found
 
 

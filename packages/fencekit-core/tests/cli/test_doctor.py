@@ -326,6 +326,7 @@ def test_the_older_distribution_is_noticed(
         return {"fencekit": "0.9.1", "fencekit-core": "0.1.0"}.get(name)
 
     monkeypatch.setattr(leftovers, "_version", version)
+    monkeypatch.setattr(leftovers, "_strays", lambda _: [])
     ran = fencekit("doctor", server.url, "--json", "--look-only")
     assert_told(
         ran.finding("installation"), "error", "fencekit 0.9.1", "one folder", "pip uninstall"

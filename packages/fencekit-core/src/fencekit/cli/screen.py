@@ -93,10 +93,15 @@ class Screen:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: set[str]
     ) -> Table:
-        """A table of somebody else's text."""
+        """A table of somebody else's text; what is no text of theirs is never broken."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for title in columns:
-            table.add_column(title, justify="right" if title in numbers else "left")
+            table.add_column(
+                title,
+                justify="right" if title in numbers else "left",
+                no_wrap=title in numbers,
+                overflow="fold",
+            )
         for row in rows:
             table.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
         return table
