@@ -25,6 +25,8 @@ from fencekit import DistributedLock, FencedOutError, FenceGate, IdempotencyGuar
 from fencekit.drivers.sync import SyncDriver
 from fencekit.keys import names
 from harness import clients
+from harness.fixtures import ServerPool
+from harness.kinds import default_kind
 from harness.servers import Server
 from harness.statistics import CommandStats
 from harness.topologies import Cluster
@@ -243,6 +245,26 @@ def test_fifo_show_without_fencekit_fifo_says_what_is_missing(
     ran = fencekit("fifo", "show", "line", "--url", server.url)
     assert ran.code == 2
     assert "pip install fencekit-fifo" in ran.err
+
+
+def test_the_smallest_acl_is_enough_for_one_name(fencekit: Fencekit, servers: ServerPool) -> None:
+    from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
+
+    server = servers.clean(default_kind(), acl=documented_acl("single"))
+    with clients.opened(server.url) as client:
+        DistributedLock(client).acquire("job", ttl=LEASE)
+        IdempotencyGuard(client).run("charge", lambda: 1, ttl=HOUR)
+        SyncDriver.of(client).close()
+    shown = fencekit("show", "job", "--url", server.url, "--json")
+    assert (shown.code, shown.data["held"], shown.data["queued"]) == (0, True, None)
+    for command_line in (
+        *("watch job -n 1", "idem show charge", "idem reset charge -y", "release job --force -y"),
+    ):
+        ran = fencekit(*command_line.split(), "--url", server.url)
+        assert ran.code == 0, ran.err
+    ran = fencekit("ls", "--url", server.url)
+    assert ran.code == 3
+    assert "the server's ACL forbids it" in ran.err
 
 
 # -- watch -----------------------------------------------------------------------------------------

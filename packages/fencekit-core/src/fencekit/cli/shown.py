@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from fencekit.cli.codes import Complaint, ExitCode
 from fencekit.cli.screen import seconds
 from fencekit.cli.session import Session
@@ -40,7 +42,6 @@ def look_at_lock(session: Session, name: str) -> dict[str, Any] | None:
     info = lock_of(session).inspect(name)
     if info is None:
         return None
-    (queue,) = describe_queues(session.client, session.prefix, [name])
     return {
         "name": name,
         "held": info.owner_id is not None,
@@ -49,7 +50,7 @@ def look_at_lock(session: Session, name: str) -> dict[str, Any] | None:
         "lease_left_ms": info.ttl_ms,
         "highest_token": info.last,
         "lapsed_tokens": list(info.lapsed),
-        "queued": queue["waiting"],
+        "queued": _queue(session, name)["waiting"],
     }
 
 
@@ -89,7 +90,6 @@ def look_at_queue(session: Session, name: str) -> dict[str, Any] | None:
     stats = make(session.client, name, prefix=session.prefix).stats()
     if stats.holder is None and not stats.waiting and not stats.last:
         return None
-    (queue,) = describe_queues(session.client, session.prefix, [name])
     return {
         "name": name,
         "owner": stats.holder,
@@ -97,9 +97,18 @@ def look_at_queue(session: Session, name: str) -> dict[str, Any] | None:
         "lease_left_ms": stats.lease_left_ms,
         "waiting": stats.waiting,
         "oldest_wait_ms": stats.oldest_wait_ms,
-        "processes": queue["processes"],
+        "processes": _queue(session, name)["processes"],
         "highest_token": stats.last,
     }
+
+
+def _queue(session: Session, name: str) -> dict[str, Any]:
+    """Who queues for a lock; not known to a user whose ACL is the smallest."""
+    try:
+        (queue,) = describe_queues(session.client, session.prefix, [name])
+    except NoPermissionError:
+        return {"waiting": None, "processes": None}
+    return queue
 
 
 _TITLES = {"result": "result kept as", "kept_for": "record kept for"}
