@@ -69,7 +69,7 @@ def serve() -> None:
     """Set Django up, then fork what the parent asks for, until it ends."""
     import django  # noqa: PLC0415 - the settings are in this process's environment
     import redis.asyncio.cluster  # noqa: F401, PLC0415 - imported by whoever makes a client first
-    from django.test import Client  # noqa: PLC0415
+    from django.test import Client  # noqa: PLC0415 - not before Django is set up
 
     django.setup()
     Client().get("/nowhere")  # loads what each fork would have to load for its first request
@@ -89,10 +89,10 @@ def serve() -> None:
 
 
 def _configure(places: dict[str, dict[str, str]], redis_url: str, *, atomic_requests: bool) -> None:
-    from django.conf import settings  # noqa: PLC0415
-    from django.db import connections  # noqa: PLC0415
+    from django.conf import settings  # noqa: PLC0415 - not before Django is set up
+    from django.db import connections  # noqa: PLC0415 - not before Django is set up
 
-    from ledger.routing import current_alias  # noqa: PLC0415
+    from ledger.routing import current_alias  # noqa: PLC0415 - not before Django is set up
 
     for alias in connections:
         atomic = atomic_requests and alias == current_alias()
@@ -127,11 +127,11 @@ def _die() -> None:
 
 def post(index: int, order: str, steps: list[str | None]) -> Any:
     """Carry out an order once, being killed at a step."""
-    from django.db import connections, transaction  # noqa: PLC0415
+    from django.db import connections, transaction  # noqa: PLC0415 - not before Django is set up
 
-    from fencekit.django import run_once  # noqa: PLC0415
-    from ledger.accounts.models import Branch  # noqa: PLC0415
-    from ledger.routing import current_alias  # noqa: PLC0415
+    from fencekit.django import run_once  # noqa: PLC0415 - not before Django is set up
+    from ledger.accounts.models import Branch  # noqa: PLC0415 - not before Django is set up
+    from ledger.routing import current_alias  # noqa: PLC0415 - not before Django is set up
 
     step = steps[index]
     connection = connections[current_alias()]
@@ -160,7 +160,7 @@ def post(index: int, order: str, steps: list[str | None]) -> Any:
 
 def request(index: int, path: str, times: int) -> int:
     """Send requests one after the other, each in a transaction; returns how many were answered."""
-    from django.test import Client  # noqa: PLC0415
+    from django.test import Client  # noqa: PLC0415 - not before Django is set up
 
     del index
     client = Client()

@@ -4,7 +4,7 @@ import os
 from typing import Any
 from urllib.parse import urlsplit
 
-SECRET_KEY = "not a secret: for tests and demonstrations only"  # noqa: S105
+SECRET_KEY = "not a secret: for tests and demonstrations only"  # noqa: S105 - it says so itself
 DEBUG = False
 ALLOWED_HOSTS = ["*"]
 USE_TZ = True

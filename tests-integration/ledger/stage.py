@@ -57,7 +57,7 @@ class Databases:
 
     def ready(self, alias: str) -> None:
         """Have a database migrated and empty."""
-        from django.core.management import call_command  # noqa: PLC0415
+        from django.core.management import call_command  # noqa: PLC0415 - not before Django is set up
 
         place = "postgres" if alias == "repeatable" else alias
         if place not in self._ready:
@@ -68,8 +68,8 @@ class Databases:
 
     def clean(self, alias: str) -> None:
         """Delete all rows but those that migrations make."""
-        from django.apps import apps  # noqa: PLC0415
-        from django.db import connections, transaction  # noqa: PLC0415
+        from django.apps import apps  # noqa: PLC0415 - not before Django is set up
+        from django.db import connections, transaction  # noqa: PLC0415 - not before Django is set up
 
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             tables = [
@@ -87,13 +87,13 @@ class Databases:
             else:
                 cursor.execute("SET FOREIGN_KEY_CHECKS = 0")
             for table in tables:
-                cursor.execute(f"DELETE FROM {table}")  # noqa: S608
+                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables, quoted
             if connections[alias].vendor == "mysql":
                 cursor.execute("SET FOREIGN_KEY_CHECKS = 1")
 
     def close(self) -> None:
         """Close all connections of this thread and delete the files."""
-        from django.db import connections  # noqa: PLC0415
+        from django.db import connections  # noqa: PLC0415 - not before Django is set up
 
         connections.close_all()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -108,7 +108,7 @@ class Databases:
                 self._move(each, HOST=server.host, NAME=name)
 
     def _move(self, alias: str, **place: str) -> None:
-        from django.db import connections  # noqa: PLC0415
+        from django.db import connections  # noqa: PLC0415 - not before Django is set up
 
         connections[alias].close()
         connections.settings[alias].update(place)
@@ -118,7 +118,7 @@ class Databases:
 
 @contextmanager
 def _closing() -> Iterator[None]:
-    from django.db import connections  # noqa: PLC0415
+    from django.db import connections  # noqa: PLC0415 - not before Django is set up
 
     try:
         yield
@@ -134,7 +134,7 @@ def together(alias: str, works: Sequence[Callable[[], Any]], *, timeout: float =
     Raises:
         TimeoutError: One did not end in time.
     """
-    from ledger.routing import using  # noqa: PLC0415
+    from ledger.routing import using  # noqa: PLC0415 - not before Django is set up
 
     found: list[Any] = [None] * len(works)
     gate = threading.Barrier(len(works))

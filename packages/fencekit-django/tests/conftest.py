@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def databases(servers: ServerPool) -> Iterator[Databases]:
     """Share the databases of this process."""
-    from harness import postgres  # noqa: PLC0415
+    from harness import postgres  # noqa: PLC0415 - not before Django is set up
 
     stage = Databases(lambda: servers.shared("postgres", postgres.start))
     yield stage
@@ -92,7 +92,7 @@ def sqlite_alias(on: Callable[[str], str]) -> str:
 @pytest.fixture
 def redis_settings(server: Server) -> Iterator[Server]:
     """Have FENCEKIT name the default Redis server, empty."""
-    from django.test import override_settings  # noqa: PLC0415
+    from django.test import override_settings  # noqa: PLC0415 - not before Django is set up
 
     with override_settings(FENCEKIT={"REDIS_URL": server.url}):
         yield server
@@ -101,8 +101,8 @@ def redis_settings(server: Server) -> Iterator[Server]:
 @pytest.fixture
 def settings() -> Iterator[Any]:
     """Give a place to set settings of Django, put back afterwards."""
-    from django.conf import settings as found  # noqa: PLC0415
-    from django.test import override_settings  # noqa: PLC0415
+    from django.conf import settings as found  # noqa: PLC0415 - not before Django is set up
+    from django.test import override_settings  # noqa: PLC0415 - not before Django is set up
 
     with override_settings():
         yield found

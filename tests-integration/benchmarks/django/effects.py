@@ -21,10 +21,10 @@ def _measure(stand: Stand) -> Iterator[Figure]:
 
 def _figures() -> Iterator[Figure]:
     from django.db import connections, transaction  # noqa: PLC0415 - Django is set up by `ledger`
-    from django.test.utils import CaptureQueriesContext  # noqa: PLC0415
+    from django.test.utils import CaptureQueriesContext  # noqa: PLC0415 - Django is set up by `ledger`
 
-    from fencekit.django import run_once  # noqa: PLC0415
-    from ledger.accounts.models import Branch  # noqa: PLC0415
+    from fencekit.django import run_once  # noqa: PLC0415 - Django is set up by `ledger`
+    from ledger.accounts.models import Branch  # noqa: PLC0415 - Django is set up by `ledger`
 
     keys = itertools.count()
 

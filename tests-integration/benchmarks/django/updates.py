@@ -29,10 +29,10 @@ def _hasty(stand: Stand) -> Iterator[Figure]:
 
 def _figures(target: Target) -> Iterator[Figure]:
     from django.db import connections  # noqa: PLC0415 - Django is set up by `ledger`
-    from django.test.utils import CaptureQueriesContext  # noqa: PLC0415
+    from django.test.utils import CaptureQueriesContext  # noqa: PLC0415 - Django is set up by `ledger`
 
-    from fencekit.django import fenced_update  # noqa: PLC0415
-    from ledger.curios.models import Guest, Place  # noqa: PLC0415
+    from fencekit.django import fenced_update  # noqa: PLC0415 - Django is set up by `ledger`
+    from ledger.curios.models import Guest, Place  # noqa: PLC0415 - Django is set up by `ledger`
 
     place = Place.objects.create(name="p")
     fenced_row, plain_row = (Guest.objects.create(place=place).pk for _ in range(2))

@@ -34,7 +34,7 @@ def token(value: int) -> FenceToken:
 def before_each_update(alias: str, act: Callable[[], None]) -> Iterator[None]:
     """Have something happen between Django's selecting rows and updating them."""
 
-    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001 - as Django calls it
         if sql.startswith("UPDATE"):
             act()
         return execute(sql, params, many, context)
@@ -61,7 +61,7 @@ def race(alias: str, rows: Callable[[], Any], model: type[Any], late: Update, **
         try:
             late(rows(), token(5), updates=values)
         except OperationalError as error:  # REPEATABLE READ
-            assert "could not serialize" in str(error)  # noqa: PT017
+            assert "could not serialize" in str(error)  # noqa: PT017 - it need not be raised
         finally:
             timer.join()
 

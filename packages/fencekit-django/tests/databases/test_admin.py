@@ -136,7 +136,7 @@ class TestLists:
 
 
 def test_names_are_found_on_every_node_of_a_cluster(cluster_server: Cluster) -> None:
-    from redis.cluster import RedisCluster  # noqa: PLC0415
+    from redis.cluster import RedisCluster  # noqa: PLC0415 - only this test needs it
 
     with RedisCluster.from_url(cluster_server.url) as redis:
         for number in range(30):

@@ -81,7 +81,7 @@ def test_a_replay_that_does_the_effect_again_is_stopped() -> None:
             with once("branches", "b") as run:
                 run.result = effect()
         except RuntimeError as error:
-            assert "if run.first" in str(error)  # noqa: PT017
+            assert "if run.first" in str(error)  # noqa: PT017 - it need not be raised
             break
     else:
         pytest.fail("done twice")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from fencekit.django import (
     fenced_atomic,
     invalidate_on_commit,
     locked_atomic,
+    once,
     release_on_commit,
 )
 from ledger.accounts.models import Account
@@ -323,6 +326,28 @@ class TestLockedAtomic:
         with pytest.raises(KeyError), locked_atomic(lock, "account:1", ttl=LEASE):
             lock.force_release("account:1")
             raise KeyError
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_bodys_exception_wins_over_a_lost_connection(
+    postgres_alias: str, redis_client: Any, *, nested: bool
+) -> None:
+    lock = DistributedLock(redis_client)
+    blocks: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "fenced_atomic": lambda: fenced_atomic(token(5)),
+        "locked_atomic": lambda: locked_atomic(lock, "account:1", ttl=LEASE),
+        "once": lambda: once("scope", "key"),
+    }
+    for name, block in blocks.items():
+        outer = transaction.atomic(using=postgres_alias) if nested else nullcontext()
+        with pytest.raises(KeyError, match=name), outer, block():
+            with connections[postgres_alias].cursor() as cursor, suppress(OperationalError):
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            raise KeyError(name)
+        connections[postgres_alias].close()
+    gc.collect()
+    assert stored() == []
+    assert lock.try_acquire("account:1", ttl=LEASE) is not None
 
 
 class Cache:

@@ -212,7 +212,7 @@ class TestStrict:
 
 
 def test_other_errors_are_left_alone() -> None:
-    from django.db import IntegrityError, ProgrammingError  # noqa: PLC0415
+    from django.db import IntegrityError, ProgrammingError  # noqa: PLC0415 - only this test needs it
 
     row = Account.objects.create(name="a")
     with pytest.raises(IntegrityError):

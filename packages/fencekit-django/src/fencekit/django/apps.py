@@ -23,7 +23,7 @@ class FencekitConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, and have every connection translate a trigger's refusal."""
         from fencekit.django.checks import CHECKS  # noqa: PLC0415 - needs the app registry
-        from fencekit.django.refusals import translate_on  # noqa: PLC0415
+        from fencekit.django.refusals import translate_on  # noqa: PLC0415 - as above
 
         for check in CHECKS:
             checks.register(check, "fencekit")

@@ -87,7 +87,7 @@ def _check_routers(app_configs: Sequence[Any] | None, **_: object) -> list[check
         )
     found += [
         checks.Warning(
-            f"{model._meta.label} is written to {place!r}, but its fences to {home!r}: "  # noqa: SLF001
+            f"{model._meta.label} is written to {place!r}, but its fences to {home!r}: "  # noqa: SLF001 - documented
             "fenced_atomic and once guard only what is in their own database.",
             hint="Route the app 'fencekit' to the same database, or pass using=.",
             obj=model,
@@ -107,7 +107,7 @@ def _models(app_configs: Sequence[Any] | None) -> Iterator[Any]:
 
 def _fence_of(model: Any) -> Any:
     try:
-        return model._meta.get_field(_NAME)  # noqa: SLF001
+        return model._meta.get_field(_NAME)  # noqa: SLF001 - documented
     except FieldDoesNotExist:
         return None
 

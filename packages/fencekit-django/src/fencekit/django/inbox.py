@@ -21,7 +21,7 @@ def insert(effect: Effect, alias: str) -> bool:
     fails would cost a savepoint around it.
     """
     query = InsertQuery(type(effect), on_conflict=OnConflict.IGNORE)
-    query.insert_values(effect._meta.concrete_fields, [effect], raw=False)  # noqa: SLF001
+    query.insert_values(effect._meta.concrete_fields, [effect], raw=False)  # noqa: SLF001 - documented
     inserted = 0
     with connections[alias].cursor() as cursor:
         compiler: Any = query.get_compiler(using=alias)

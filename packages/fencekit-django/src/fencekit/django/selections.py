@@ -72,7 +72,7 @@ class Selection:
         fresh: Any = _NotAbove(self._field, token)
         query.where = WhereNode([own.where, fresh], AND)
         # Django's own update, whatever the class of the queryset makes of it: one statement.
-        update: Any = models.QuerySet(rows.model, query, rows._db, rows._hints).update  # type: ignore[attr-defined]  # noqa: SLF001
+        update: Any = models.QuerySet(rows.model, query, rows._db, rows._hints).update  # type: ignore[attr-defined]  # noqa: SLF001 - as a copy has them
         written: int = update(**values, **{self._fence: token})
         return written
 
@@ -93,7 +93,7 @@ class Selection:
         return any(
             isinstance(child, Exact)
             and getattr(getattr(child.lhs, "target", None), "primary_key", False)
-            and child.lhs.alias == self._queryset.model._meta.db_table  # noqa: SLF001
+            and child.lhs.alias == self._queryset.model._meta.db_table  # noqa: SLF001 - documented
             for child in where.children
         )
 
@@ -163,7 +163,7 @@ def _check_query(queryset: models.QuerySet[Any]) -> None:
 
 @lru_cache(maxsize=512)
 def _fence_of(model: type[models.Model], fence_field: str) -> Any:
-    meta = model._meta.concrete_model._meta  # type: ignore[union-attr]  # noqa: SLF001
+    meta = model._meta.concrete_model._meta  # type: ignore[union-attr]  # noqa: SLF001 - documented
     if meta.parents:
         raise ValueError(
             f"{model.__name__} is stored in several tables (multi-table inheritance), which one "

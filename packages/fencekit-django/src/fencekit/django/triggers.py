@@ -50,13 +50,13 @@ class _TriggerOperation(Operation):
             return
         if not self.allow_migrate_model(connection.alias, model):
             return
-        table = schema_editor.quote_name(model._meta.db_table)  # noqa: SLF001
+        table = schema_editor.quote_name(model._meta.db_table)  # noqa: SLF001 - documented
         schema_editor.execute(trigger_sql.drop(table), params=None)
         wanted = _state_of(to_state, app_label, self.model).options.get(_OPTION)
         if wanted is None:
             schema_editor.execute(trigger_sql.DROP_FUNCTIONS, params=None)
             return
-        column = model._meta.get_field(wanted["fence_field"]).column  # noqa: SLF001
+        column = model._meta.get_field(wanted["fence_field"]).column  # noqa: SLF001 - documented
         schema_editor.execute(trigger_sql.FUNCTIONS, params=None)
         for statement in trigger_sql.create(
             table, schema_editor.quote_name(column), column, strict=wanted["strict"]

@@ -169,7 +169,7 @@ def _checked(
     if fence_field in values:
         raise ValueError(f"updates names the fence {fence_field!r}, which takes the token")
     if touch:
-        for field in model._meta.concrete_fields:  # noqa: SLF001
+        for field in model._meta.concrete_fields:  # noqa: SLF001 - documented
             if getattr(field, "auto_now", False) and field.name not in values:
                 instance: Any = SimpleNamespace()
                 values[field.name] = field.pre_save(instance, add=False)

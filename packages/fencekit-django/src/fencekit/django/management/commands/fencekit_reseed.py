@@ -60,16 +60,16 @@ class Command(BaseCommand):
     def _lift_rows(self, options: dict[str, Any]) -> None:
         try:
             model: Any = apps.get_model(options["model"])
-            problem = fence_problem(model._meta.get_field(options["field"]))  # noqa: SLF001
+            problem = fence_problem(model._meta.get_field(options["field"]))  # noqa: SLF001 - documented
         except (LookupError, ValueError, FieldDoesNotExist) as error:
             raise CommandError(str(error)) from error
         if problem is not None:
             raise CommandError(f"{options['model']}.{options['field']} {problem}")
         if not options["resource"]:
             raise CommandError("--model needs --resource, e.g. 'account:{pk}'")
-        rows = model._base_manager.using(options["database"])  # noqa: SLF001
+        rows = model._base_manager.using(options["database"])  # noqa: SLF001 - documented
         for row in rows.filter(**{f"{options['field']}__gt": 0}).iterator():
-            fields = row._meta.concrete_fields  # noqa: SLF001
+            fields = row._meta.concrete_fields  # noqa: SLF001 - documented
             facts = {field.attname: getattr(row, field.attname) for field in fields}
             try:
                 resource = options["resource"].format(pk=row.pk, **facts)
