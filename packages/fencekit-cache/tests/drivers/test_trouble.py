@@ -61,9 +61,9 @@ async def test_without_redis_a_loader_is_still_shared_in_the_process(away: Kit) 
     cache, loader = away.declare(), away.loader(OLD, seconds=0.3)
     running = [away.start(lambda: cache.get_or_load(1, loader)) for _ in range(10)]
     assert [await one.result() for one in running] == [OLD] * 10
-    # Threads that come later than the load has begun may not share it: nothing says that nothing
-    # was invalidated before they asked.
-    assert loader.calls <= (3 if away.is_async else 9)
+    # Who comes later than the load has begun may not share it: nothing says that nothing was
+    # invalidated before. Tasks ask in one turn; on a busy machine each thread may be such a one.
+    assert loader.calls <= (3 if away.is_async else 10)
 
 
 async def test_whatever_invalidates_tells_that_it_was_lost(
