@@ -217,12 +217,15 @@ def test_idem_reset_has_the_job_run_again(
         SyncDriver.of(client).close()
 
 
-def test_idem_reset_asks_first(server: Server, redis_client: Any) -> None:
+def test_idem_reset_asks_first(
+    fencekit: Fencekit, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guard = IdempotencyGuard(redis_client)
     guard.run("charge", lambda: 1, ttl=HOUR)
-    ran = command("idem", "reset", "charge", url=server.url, answer="n\n")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "its next delivery does it again" in ran.stderr
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    ran = fencekit("idem", "reset", "charge", "--url", url_of(redis_client))
+    assert (ran.code, ran.out) == (1, "")
+    assert "its next delivery does it again" in ran.err
     assert guard.get_result("charge") == 1
 
 
@@ -318,20 +321,6 @@ def test_watch_ends_after_so_many_looks(fencekit: Fencekit, server: Server) -> N
 
 
 # -- all -------------------------------------------------------------------------------------------
-
-
-def command(
-    *arguments: str, url: str = "", answer: str = "", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fencekit.cli", *arguments],
-        env=os.environ | ({"FENCEKIT_REDIS_URL": url} if url else {}) | environment,
-        input=answer,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
 
 
 def test_a_server_that_is_not_there_ends_with_3(fencekit: Fencekit) -> None:

@@ -1,8 +1,8 @@
 """A password is never printed: not in a result, a message, a traceback, a prompt or the help.
 
-Shown to fail: without `Secrets.hide` (the unexpected error tells it), without the look at what
-stands behind the address (half of the password is shown as a host), and with typer's own
-tracebacks.
+Shown to fail: without `Secrets.hide` (redis-py quotes a setting that it does not know), without the
+look at what stands behind the address (half of a password is taken for one), and with an error that
+leaves `session` as it is.
 """
 
 from __future__ import annotations
@@ -87,6 +87,13 @@ def test_no_url_is_quoted(fencekit: Fencekit, monkeypatch: pytest.MonkeyPatch, u
     assert ran.code in {2, 3}
     assert ran.err
     assert_hidden(ran)
+
+
+def test_half_a_password_is_not_taken_for_an_address(fencekit: Fencekit, server: Server) -> None:
+    ran = fencekit("doctor", f"redis://:{server.port}/s3cret@nowhere:6379/0", "--look-only")
+    assert (ran.code, ran.out) == (2, "")
+    assert "%2F" in ran.err
+    assert str(server.port) not in ran.err
 
 
 def test_a_wrong_password_is_not_told_either(fencekit: Fencekit, guarded: Server) -> None:
