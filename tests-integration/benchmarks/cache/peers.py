@@ -80,6 +80,12 @@ def _measure(stand: Stand) -> Iterator[Figure]:
             "",
             exactly(0) if is_ours else None,
         )
+    yield Figure(
+        "others without a stale value",
+        sum(not figures["stale"] for name, figures in told.items() if name != "fencekit"),
+        "",
+        exactly(0),
+    )
     for what in ("get", "set"):
         best = max(figures[what] for name, figures in told.items() if name != "fencekit")
         yield Figure(f"our {what}, of the fastest peer's", ours[what] / best, "×", at_least(1))

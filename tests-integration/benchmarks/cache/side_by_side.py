@@ -83,9 +83,9 @@ class Fencekit(Contender):
 
 class Ddredis(Contender):
     def __init__(self, url: str) -> None:
-        from ddredis.cache import GenericCache as PeerCache  # noqa: PLC0415
-        from ddutils.connections import ConnectionManagerFactory  # noqa: PLC0415
-        from ddutils.scoped_registry import ScopedRegistry, process_loop_scope  # noqa: PLC0415
+        from ddredis.cache import GenericCache as PeerCache  # noqa: PLC0415 - only in its turn
+        from ddutils.connections import ConnectionManagerFactory  # noqa: PLC0415 - only in its turn
+        from ddutils.scoped_registry import ScopedRegistry, process_loop_scope  # noqa: PLC0415 - only in its turn
 
         registry = ScopedRegistry(
             create_func=partial(redis.asyncio.Redis.from_url, url),
@@ -112,7 +112,7 @@ class Ddredis(Contender):
 
 class Cashews(Contender):
     def __init__(self, url: str) -> None:
-        from cashews import Cache  # noqa: PLC0415
+        from cashews import Cache  # noqa: PLC0415 - only in its turn
 
         self.cache = Cache()
         self.cache.setup(url)
@@ -141,8 +141,8 @@ class Cashews(Contender):
 
 class Aiocache(Contender):
     def __init__(self, url: str) -> None:
-        from aiocache import Cache, cached_stampede  # noqa: PLC0415
-        from aiocache.serializers import StringSerializer  # noqa: PLC0415
+        from aiocache import Cache, cached_stampede  # noqa: PLC0415 - only in its turn
+        from aiocache.serializers import StringSerializer  # noqa: PLC0415 - only in its turn
 
         parts = urlsplit(url)
         options = {

@@ -53,7 +53,8 @@ class Policy:
     def times(self, *, negative: bool) -> tuple[int, int]:
         """Milliseconds until an entry written now should be refreshed (0: never) and expires."""
         ttl_ms = self.negative_ms if negative else self.ttl_ms
-        fresh = max(1, round(ttl_ms * uniform(1 - self.jitter, 1 + self.jitter)))  # noqa: S311
+        spread = uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311 - no secret
+        fresh = max(1, round(ttl_ms * spread))
         if negative or not (self.grace_ms or self.beta):
             return 0, fresh
         return fresh, fresh + round(self.grace_ms)
