@@ -21,7 +21,8 @@ from harness import kinds
 from harness.conditions import cannot_save, out_of_memory, read_only
 from harness.fixtures import ServerPool
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
-from harness.topologies import Cluster, Replication, Sentinels
+from harness.topologies import Cluster, Replication, Sentinels, cluster
+from harness.waiting import eventually
 
 from .conftest import Fencekit
 
@@ -261,6 +262,24 @@ def test_a_cluster_is_looked_at_node_by_node(fencekit: Fencekit, cluster_server:
     assert (bad["level"], bad["nodes"]) == ("warning", [f"127.0.0.1:{node.port}"])
     assert (good["level"], len(good["nodes"])) == ("ok", 2)
     assert "[all nodes]" in seen.out
+
+
+@pytest.mark.slow
+def test_a_cluster_with_a_hole_and_without_a_node(fencekit: Fencekit) -> None:
+    with cluster() as group:
+        first, second, _ = group.nodes
+        first.call("CLUSTER", "DELSLOTS", *range(100))
+        eventually(lambda: b"cluster_state:fail" in first.call("CLUSTER", "INFO"))
+        ran = fencekit("doctor", group.url, "--json", "--look-only")
+        bad = next(f for f in ran.data["findings"] if f["level"] == "error")
+        assert_told(bad, "error", "16284 of 16384", "CLUSTERDOWN", "missing nodes")
+        assert (ran.code, bad["nodes"]) == (1, [f"127.0.0.1:{first.port}"])
+        first.kill()
+        ran = fencekit("doctor", second.url, "--json", "--look-only")
+        bad = next(f for f in ran.data["findings"] if f["nodes"] == [f"127.0.0.1:{first.port}"])
+        assert_told(bad, "error", "cannot be asked", "cannot be locked", "bring it back")
+        assert ran.code == 1
+        assert fencekit("ls", "--url", second.url).code == 3
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import redis
+from redis.exceptions import RedisError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -42,7 +43,7 @@ def examine(
         now: this host's clock, seconds.
 
     Raises:
-        redis.RedisError: a server cannot be reached.
+        redis.RedisError: the server cannot be reached.
     """
     target = session.target
     nodes = target.nodes()
@@ -50,15 +51,35 @@ def examine(
     with session.screen.progress() as progress:
         task = progress.add_task("asking", total=len(nodes) + writes)
         for name, client in nodes:
-            facts = ask(
-                name, client, session.prefix, is_cluster=target.topology == "cluster", now=now
-            )
-            found += judge(facts)
+            found += _examined(session, name, client, now)
             progress.advance(task)
         if writes:
-            found += try_everything(target.client, session.prefix)
+            tried = try_everything(target.client, session.prefix)
+            found += (replace(finding, says=session.hide(finding.says)) for finding in tried)
             progress.advance(task)
     return list(_merged(found))
+
+
+def _examined(
+    session: Session, name: str, client: Any, now: Callable[[], float]
+) -> Iterable[Finding]:
+    """What there is to say of one server; of a cluster that one does not answer is a finding."""
+    is_cluster = session.target.topology == "cluster"
+    try:
+        return judge(ask(name, client, session.prefix, is_cluster=is_cluster, now=now))
+    except RedisError as error:
+        if not is_cluster:
+            raise
+        return [
+            Finding(
+                "cluster",
+                "error",
+                f"cannot be asked: {session.hide(str(error))}",
+                "names in its slots cannot be locked until it, or a replica in its place, answers",
+                "bring it back, or let a replica take over",
+                (name,),
+            )
+        ]
 
 
 def verdict(findings: Iterable[Finding]) -> tuple[int, int]:

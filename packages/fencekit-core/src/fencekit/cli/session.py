@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import typer
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
 
 from fencekit.cli.codes import Complaint, ExitCode
 from fencekit.cli.connect import Target, connected
@@ -30,11 +35,13 @@ class Session:
         target: where it looks.
         prefix: the beginning of every key.
         screen: where it prints.
+        hide: takes secrets out of the text of an error.
     """
 
     target: Target
     prefix: str
     screen: Screen
+    hide: Callable[[str], str]
 
     @property
     def client(self) -> Any:
@@ -52,8 +59,8 @@ def session(url: str | None, prefix: str, *, json: bool) -> Iterator[Session]:
     screen, secrets = Screen(json=json), Secrets(url or "")
     try:
         with connected(_checked(url, prefix)) as target:
-            yield Session(target, prefix, screen)
-    except (typer.Exit, typer.Abort):
+            yield Session(target, prefix, screen, secrets.hide)
+    except (typer.Exit, typer.Abort, BrokenPipeError):  # of `| head`, which typer knows
         raise
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -89,6 +96,6 @@ def _explain(error: Exception) -> tuple[str, ExitCode]:
         return f"the server does not accept the name or password ({error})", ExitCode.STORE
     if isinstance(error, NoPermissionError):
         return f"the server's ACL forbids it ({error})", ExitCode.STORE
-    if isinstance(error, RedisError | OSError):
+    if isinstance(error, RedisError | RedisClusterException | OSError):
         return f"the server cannot be asked: {error}", ExitCode.STORE
     return f"unexpected {type(error).__name__}: {error}", ExitCode.UNEXPECTED

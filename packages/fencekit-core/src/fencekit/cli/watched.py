@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -51,8 +52,8 @@ class _Seen:
             found = look_at_lock(session, self.name)
         except (StoreError, RedisError) as error:
             changed = self.trouble is None
-            self.trouble = str(error)
-            return self._note(f"cannot be asked: {error}") if changed else None
+            self.trouble = session.hide(str(error))
+            return self._note(f"cannot be asked: {self.trouble}") if changed else None
         back, self.trouble = self.trouble is not None, None
         before, self.now = self.now, found
         was, token = (before or {}).get("token"), (found or {}).get("token")
@@ -79,18 +80,24 @@ def watch(session: Session, name: str, *, interval: float, times: int | None) ->
     """
     seen = _Seen(name)
     screen = session.screen
-    if screen.json or not screen.out.is_terminal:
-        first = True
-        for changed in _looks(session, seen, interval, times):
-            if screen.json and (first or changed):
-                screen.print_json({"change": changed, "lock": seen.now}, indent=None)
-            elif first or changed:
-                screen.out.print(plain(" ".join(seen.changes[-1]) if changed else "free"))
-            first = False
-        return
-    with Live(console=screen.out, auto_refresh=False) as live:
-        for _ in _looks(session, seen, interval, times):
-            live.update(_view(seen), refresh=True)
+    with suppress(KeyboardInterrupt):  # that is how a watch ends
+        if screen.json or not screen.out.is_terminal:
+            _print_changes(session, seen, interval, times)
+            return
+        with Live(console=screen.out, auto_refresh=False) as live:
+            for _ in _looks(session, seen, interval, times):
+                live.update(_view(seen), refresh=True)
+
+
+def _print_changes(session: Session, seen: _Seen, interval: float, times: int | None) -> None:
+    screen = session.screen
+    first = True
+    for changed in _looks(session, seen, interval, times):
+        if screen.json and (first or changed):
+            screen.print_json({"change": changed, "lock": seen.now}, indent=None)
+        elif first or changed:
+            screen.out.print(plain(" ".join(seen.changes[-1]) if changed else "free"))
+        first = False
 
 
 def _looks(
@@ -99,13 +106,10 @@ def _looks(
     left = times
     while left is None or left > 0:
         started = time.monotonic()
-        try:
-            yield seen.look(session)
-            left = None if left is None else left - 1
-            if left != 0:
-                time.sleep(max(interval - (time.monotonic() - started), 0.0))
-        except KeyboardInterrupt:
-            return  # that is how a watch ends
+        yield seen.look(session)
+        left = None if left is None else left - 1
+        if left != 0:
+            time.sleep(max(interval - (time.monotonic() - started), 0.0))
 
 
 def _view(seen: _Seen) -> RenderableType:
