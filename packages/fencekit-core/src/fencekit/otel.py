@@ -7,8 +7,7 @@
     otel.instrument()  # where logging is set up, before locks and guards are made
 
 Every lock, gate and guard made from then on reports to the global providers, or to those given.
-Names and units are in docs/reference/metrics.md, and stay. Without an SDK nothing is recorded and
-little is spent.
+Names and units are in docs/reference/metrics.md, and stay. Without an SDK nothing is recorded.
 
 A span is made when the thing it is about has ended, with the times at which it began and ended, as
 a child of the span in which it began. Spans tell names, tokens and verdicts, never a payload, a

@@ -7,6 +7,7 @@ server is told off.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 from fencekit.cli import checks, doctor, facts, leftovers
 from fencekit.cli.checks import Finding, judge
 from fencekit.cli.facts import ClockReading, NodeFacts
-from harness import kinds
+from fencekit.drivers.sync import SyncDriver
+from harness import clients, kinds
 from harness.conditions import cannot_save, out_of_memory, read_only
 from harness.fixtures import ServerPool
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
@@ -123,6 +125,7 @@ def test_a_slow_network_is_no_wrong_clock() -> None:
 
 
 ALL_KEYS = "~fencekit:* &fencekit:* +@all"
+FIFO_RULES = "+exists +xadd +xdel +xlen +xrange +zrem"
 
 
 def limited(servers: ServerPool, rules: str) -> Server:
@@ -187,7 +190,8 @@ def test_what_may_not_be_asked_is_not_known_and_no_error(
 ) -> None:
     from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
 
-    ran = fencekit("doctor", limited(servers, documented_acl("single")).url, "--json")
+    rules = f"{documented_acl('single')} {FIFO_RULES}"
+    ran = fencekit("doctor", limited(servers, rules).url, "--json")
     levels = {one["check"]: one["level"] for one in ran.data["findings"]}
     assert {check for check, level in levels.items() if level == "unknown"} == {
         *("version", "replication", "eviction", "persistence")
@@ -201,6 +205,29 @@ def test_what_is_checked_is_what_the_page_on_acls_names() -> None:
     assert set(facts.NEEDED) == {word[1:] for word in single.split() if word.startswith("+")}
     extra = on_a_cluster.partition("```")[0]
     assert set(facts.NEEDED_ON_A_CLUSTER) == {word[1:] for word in extra.split()}
+
+
+def test_fifo_locks_need_what_the_page_names_and_no_more(
+    fencekit: Fencekit, servers: ServerPool
+) -> None:
+    from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
+
+    fifo = pytest.importorskip("fencekit.fifo")
+    assert f"| `{FIFO_RULES}` | FIFO locks |" in DOCS.read_text()
+    assert set(facts.NEEDED_FOR_FIFO) == {rule[1:] for rule in FIFO_RULES.split()}
+    scripts = Path(str(fifo.__file__)).parent.rglob("*.lua")
+    called = re.findall(r"redis\.p?call\('(\w+)'", "".join(path.read_text() for path in scripts))
+    assert {name.lower() for name in called} - set(facts.NEEDED) == set(facts.NEEDED_FOR_FIFO)
+
+    server = limited(servers, documented_acl("single"))
+    found = fencekit("doctor", server.url, "--json").finding("permissions")
+    assert_told(found, "warning", "EXISTS, XADD", "all others work", "+exists +xadd")
+    server.call("ACL", "SETUSER", ACL_USER, *FIFO_RULES.split())
+    assert fencekit("doctor", server.url, "--json").finding("permissions")["level"] == "ok"
+    with clients.opened(server.url) as client:
+        with fifo.SyncFifoLock(client, "line").hold() as lease:
+            assert lease.fence
+        SyncDriver.of(client).close()
 
 
 @pytest.mark.skipif(kinds.REDIS_6_2.find() is None, reason=kinds.REDIS_6_2.missing)

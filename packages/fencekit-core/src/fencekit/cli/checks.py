@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fencekit.cli.facts import WAKES, NodeFacts
+from fencekit.cli.facts import NEEDED_FOR_FIFO, WAKES, NodeFacts
 
 __all__ = ["CHECKS", "Finding", "Level", "judge"]
 
@@ -294,24 +294,38 @@ def scripts(facts: NodeFacts) -> Iterator[Finding]:
     elif not facts.forbidden:
         yield Finding("permissions", "ok", f"{facts.user or 'this user'} may do what is needed")
     else:
-        yield from _forbidden([name for name in facts.forbidden if name not in WAKES], keys=True)
-        yield from _forbidden([name for name in facts.forbidden if name in WAKES], keys=False)
+        missing = facts.forbidden
+        base = [name for name in missing if name not in WAKES | set(NEEDED_FOR_FIFO)]
+        yield from _forbidden(
+            base,
+            "error",
+            "scripts that need one fail with NOPERM, some of them half-way",
+            "the key pattern (~PREFIX:*)",
+        )
+        yield from _forbidden(
+            [name for name in missing if name in WAKES],
+            "warning",
+            "waiters are not woken: each process looks twice a second instead",
+            "the channel pattern (&PREFIX:*)",
+        )
+        yield from _forbidden(
+            [name for name in missing if name in NEEDED_FOR_FIFO and not base],
+            "warning",
+            "FIFO locks fail with NOPERM; all others work",
+            "the key pattern (~PREFIX:*)",
+        )
 
 
-def _forbidden(missing: list[str], *, keys: bool) -> Iterator[Finding]:
-    if not missing:
-        return
-    rules = " ".join(f"+{name}" for name in missing)
-    pattern = "the key pattern (~PREFIX:*)" if keys else "the channel pattern (&PREFIX:*)"
-    yield Finding(
-        "permissions",
-        "error" if keys else "warning",
-        f"{', '.join(name.upper().replace('|', ' ') for name in missing)} forbidden",
-        "scripts that need one fail with NOPERM, some of them half-way"
-        if keys
-        else "waiters are not woken: each process looks twice a second instead",
-        f"ACL SETUSER {{user}} {rules}; if they are allowed, it is {pattern} that is missing",
-    )
+def _forbidden(missing: list[str], level: Level, means: str, pattern: str) -> Iterator[Finding]:
+    if missing:
+        rules = " ".join(f"+{name}" for name in missing)
+        yield Finding(
+            "permissions",
+            level,
+            f"{', '.join(name.upper().replace('|', ' ') for name in missing)} forbidden",
+            means,
+            f"ACL SETUSER {{user}} {rules}; if they are allowed, it is {pattern} that is missing",
+        )
 
 
 def cluster(facts: NodeFacts) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -40,6 +41,15 @@ NEEDED_ON_A_CLUSTER: Final = {
     "cluster|slots": "cluster slots",
     "asking": "asking",
     "command": "command",
+}
+# What FIFO locks use beside those; asked for where fencekit-fifo is installed.
+NEEDED_FOR_FIFO: Final = {
+    "exists": "exists {key}",
+    "xadd": "xadd {key} * x x",
+    "xdel": "xdel {key} 1-1",
+    "xlen": "xlen {key}",
+    "xrange": "xrange {key} - +",
+    "zrem": "zrem {key} x",
 }
 # Without these locks work, and waiters are not woken.
 WAKES: Final = frozenset({"publish", "subscribe", "unsubscribe", "ping"})
@@ -163,6 +173,8 @@ def _forbidden(
 ) -> tuple[str | None, tuple[str, ...] | None]:
     """Why scripts cannot be run, and which commands are forbidden, each None where it is not so."""
     needed = NEEDED | (NEEDED_ON_A_CLUSTER if is_cluster else {})
+    if find_spec("fencekit.fifo") is not None:
+        needed |= NEEDED_FOR_FIFO
     key, channel = names(prefix, "doctor").lock, process_channel(prefix, "doctor")
     lines = [line.replace("{key}", key).replace("{channel}", channel) for line in needed.values()]
     try:
