@@ -134,7 +134,7 @@ class LockWaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceRejected:
-    """A gate refused a token: a writer that has been replaced was stopped.
+    """A gate, or a database that is one, refused a token: a replaced writer was stopped.
 
     Attributes:
         resource: the name that the token belongs to.
@@ -350,6 +350,14 @@ def with_installed(hooks: FenceKitHooks | None) -> FenceKitHooks | None:
     for everywhere in _installed:
         return everywhere if hooks is None else hooks.also(everywhere)
     return hooks
+
+
+def tell_rejected(resource: str, token: int, current: int | None) -> None:
+    """Tell the installed hooks of a refusal by something that has no hooks: a database."""
+    for hooks in _installed:
+        if hooks.on_rejected is not None:
+            event = FenceRejected(resource=resource, token=int(token), current=current)
+            hooks.fire(hooks.on_rejected, event)
 
 
 class _Both:

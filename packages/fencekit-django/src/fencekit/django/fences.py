@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from django.db import connections
 from django.utils import timezone
 from fencekit.errors import FencedOutError
+from fencekit.hooks import tell_rejected
 from fencekit.protocol.token import FenceToken
 
 __all__ = ["raise_fence", "shown"]
@@ -46,6 +47,7 @@ def raise_fence(token: FenceToken, alias: str) -> None:
     )
     if not fresh.update(token=int(token), updated_at=now):
         current = rows.values_list("token", flat=True).first()
+        tell_rejected(token.resource, token, current)
         raise FencedOutError(token.resource, token=token, current=current)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db import DatabaseError
 from fencekit.django.errors import UnfencedWrite
 from fencekit.errors import FencedOutError
+from fencekit.hooks import tell_rejected
 
 __all__ = ["SQLSTATE", "translate_on", "translated"]
 
@@ -53,4 +54,5 @@ def _refusal(cause: Any) -> FencedOutError | None:
     facts = json.loads(cause.diag.message_detail)
     if facts["shown"] is None:
         return UnfencedWrite(facts["table"], current=facts["stored"])
+    tell_rejected(facts["table"], facts["shown"], facts["stored"])
     return FencedOutError(facts["table"], token=facts["shown"], current=facts["stored"])

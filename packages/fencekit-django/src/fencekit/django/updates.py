@@ -23,6 +23,7 @@ from django.db import models, transaction
 from fencekit.django.errors import UnexpectedRows
 from fencekit.django.selections import Selection
 from fencekit.errors import FencedOutError
+from fencekit.hooks import tell_rejected
 from fencekit.protocol.token import FenceToken, check_token
 
 __all__ = ["FencedUpdate", "afenced_update", "fenced_update"]
@@ -155,6 +156,7 @@ def _refuse_stale(selection: Selection, token: FenceToken) -> None:
     # Right after the write: a row that was stale then is stale now, for fences only rise.
     current = selection.newest(token)
     if current is not None:
+        tell_rejected(token.resource, token, current)
         raise FencedOutError(token.resource, token=token, current=current)
 
 
