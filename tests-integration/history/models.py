@@ -38,12 +38,19 @@ class FencedMutex:
     ``vanish``               none, and no completion: a grant that nobody heard of may end
     ``force``                ``"freed"``, ``"idle"``
     ``wipe``                 none: the store lost everything
+    ``forget``               none: the store lost the record, not the lock
     ============  =========  ====================================================================
 
     An acquire without an answer may have been granted a token that nobody knows.
+
+    With ``refusals=False`` it is judged what was allowed, not what was refused: an attempt that came
+    to nothing may have held the lock for a moment, and shut an older token out, without a trace.
     """
 
     start = Fence()
+
+    def __init__(self, *, refusals: bool = True) -> None:
+        self._refusals = refusals
 
     def step(self, state: Fence, operation: Operation) -> Iterable[Fence]:
         """The states after it."""
@@ -56,7 +63,7 @@ class FencedMutex:
                 unheard = state.last | 1
                 yield Fence(unheard, unheard)
         elif operation.answer == "refused":
-            if state.holder:
+            if state.holder or not self._refusals:
                 yield state
         elif not state.holder and 2 * operation.answer > state.last:
             yield Fence(2 * operation.answer, 2 * operation.answer)
@@ -76,7 +83,9 @@ class FencedMutex:
         token, passed = 2 * operation.argument, operation.answer != "refused"
         if passed and token >= state.last:
             yield state._replace(last=token)
-        elif not passed and (token < state.last or state.blind):
+        elif not passed and (
+            token < state.last or state.blind or not (self._refusals or state.holder == token)
+        ):
             yield state
 
     def _lapse(self, state: Fence, operation: Operation) -> Iterable[Fence]:
@@ -98,6 +107,10 @@ class FencedMutex:
     def _wipe(self, state: Fence, operation: Operation) -> Iterable[Fence]:
         del operation
         yield Fence(0, state.last, blind=True)
+
+    def _forget(self, state: Fence, operation: Operation) -> Iterable[Fence]:
+        del operation
+        yield state._replace(blind=True)
 
 
 class Job(NamedTuple):
@@ -128,6 +141,7 @@ class Once:
     ``give_back``  token            ``"given"``, ``"lost"``
     ``lapse``      token            none, and no completion: the lease may end from here on
     ``vanish``                      none, and no completion: a claim that nobody heard of may end
+    ``wipe``                        none: the store lost the record
     =============  ===============  =============================================================
     """
 
@@ -171,6 +185,10 @@ class Once:
             yield Job(0, state.last)
         elif operation.answer == "lost" and not mine:
             yield state
+
+    def _wipe(self, state: Job, operation: Operation) -> Iterable[Job]:
+        del operation
+        yield Job(0, state.last)
 
     def _lapse(self, state: Job, operation: Operation) -> Iterable[Job]:
         if state.runs == 2 * operation.argument and not state.over:
