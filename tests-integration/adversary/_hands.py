@@ -192,15 +192,12 @@ class Hand:
         self._book.hears(asked, ["reclaimed" if claim.reclaimed else "begun", token])
         time.sleep(self._chance.choice([0, 0.01, 0.1, 1.5 * LEASE]))
         if self._chance.random() < 0.2:
-            self._end(claim, "give_back", name, token, claim.release, "given")
+            self._end("give_back", name, token, claim.release, "given")
         else:
             result = [token, f"result of {name}"]
-            self._end(
-                claim, "complete", name, [token, result], lambda: claim.complete(result), "done"
-            )
+            self._end("complete", name, [token, result], lambda: claim.complete(result), "done")
 
-    def _end(self, claim: Any, kind: str, name: str, argument: Any, end: Any, well: str) -> None:
-        del claim
+    def _end(self, kind: str, name: str, argument: Any, end: Any, well: str) -> None:
         asked = self._book.asks(kind, name, argument)
         with suppress(StoreError):
             try:

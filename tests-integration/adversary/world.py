@@ -158,7 +158,9 @@ class World:
 
     def forbid_writes_as_a_replica(self, chance: random.Random) -> None:
         del chance
-        self._set_for_a_while("replica-read-only", ("REPLICAOF", "127.0.0.1", "1"))
+        self.store.call("REPLICAOF", "127.0.0.1", "1")
+        time.sleep(0.7)
+        self.store.call("REPLICAOF", "NO", "ONE")
 
     def fill_the_memory(self, chance: random.Random) -> None:
         del chance
@@ -171,11 +173,6 @@ class World:
         self.store.call("ACL", "SETUSER", "default", "-publish")
         time.sleep(0.7)
         self.store.call("ACL", "SETUSER", "default", "+publish")
-
-    def _set_for_a_while(self, _: str, command: tuple[str, ...]) -> None:
-        self.store.call(*command)
-        time.sleep(0.7)
-        self.store.call("REPLICAOF", "NO", "ONE")
 
     def evict_a_key(self, chance: random.Random) -> None:
         kind = chance.choice(["lock", "fence", "idem"])
@@ -442,11 +439,11 @@ def _judge(report: dict[str, Any]) -> bool:
     jobs = [one for one in history if one.key.startswith("job-")]
     faults: list[str] = [*report["unexpected"], *report.pop("fifo")]
     verdicts: dict[str, Any] = {}
-    for model, part in ((mutex, locks), (once, jobs)):
-        try:
-            verdicts |= check_all(part, model)  # type: ignore[arg-type]
-        except Undecided as error:
-            faults.append(f"undecided: {error}")
+    try:
+        verdicts |= check_all(locks, mutex)
+        verdicts |= check_all(jobs, once)
+    except Undecided as error:
+        faults.append(f"undecided: {error}")
     faults += [
         f"{key}: no legal order at {[str(one) for one in verdict.stuck]}"
         for key, verdict in verdicts.items()
@@ -493,7 +490,7 @@ def _bites(history: list[Operation], model: FencedMutex) -> bool:
 
 
 def _print(report: dict[str, Any]) -> None:
-    print(f"seed {report['seed']}, {report['seconds']} s, {report['faults in all']} faults:")
+    print(f"schedule {report['seed']}, {report['seconds']} s, {report['faults in all']} faults:")
     for what, count in report["faults"].items():
         print(f"  {count:4} {what.replace('_', ' ')}")
     print(f"histories: {report['histories']}; FIFO stays: {report['stays']}")

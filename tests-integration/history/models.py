@@ -43,8 +43,8 @@ class FencedMutex:
 
     An acquire without an answer may have been granted a token that nobody knows.
 
-    With ``refusals=False`` it is judged what was allowed, not what was refused: an attempt that came
-    to nothing may have held the lock for a moment, and shut an older token out, without a trace.
+    With ``refusals=False`` only what was allowed is judged, not what was refused: an attempt that
+    came to nothing may have held the lock for a moment, and shut an older token out, unseen.
     """
 
     start = Fence()

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 SURVIVORS = Path(__file__).parent / "survivors.json"
 # Seconds for the tests on one mutant: several times what they take on the whole library.
 PATIENCE = (60.0, 400.0)
+_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "20")
 _CORE, _FIFO, _CACHE = (f"packages/fencekit-{dist}" for dist in ("core", "fifo", "cache"))
 
 
@@ -117,8 +118,7 @@ class Bench:
     def _passes(self, tests: tuple[str, ...], patience: float) -> bool:
         sources = [str(path) for path in self.folder.glob("packages/*/src")]
         process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-            + ["-m", "not slow", "--timeout", "20", *tests],
+            [sys.executable, "-B", "-m", "pytest", *_OPTIONS, "-m", "not slow", *tests],
             cwd=ROOT,
             env={
                 **os.environ,

@@ -73,15 +73,15 @@ class _Bare(ast.NodeTransformer):
         node.annotation = None
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
         return self.generic_visit(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation = ast.Constant(None)
         return self.generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.AST:
         if "TYPE_CHECKING" in ast.dump(node.test):
             return ast.Pass()
         return self.generic_visit(node)
