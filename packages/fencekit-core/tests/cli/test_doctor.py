@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -368,13 +370,32 @@ def test_every_complaint_names_its_consequence_and_its_cure() -> None:
 def test_the_older_distribution_is_noticed(
     monkeypatch: pytest.MonkeyPatch, fencekit: Fencekit, server: Server
 ) -> None:
-    def version(name: str) -> str | None:
-        return {"fencekit": "0.9.1", "fencekit-core": "0.1.0"}.get(name)
+    def distribution(name: str) -> Any:
+        versions = {"fencekit": "0.9.1", "fencekit-core": "0.1.0"}
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return SimpleNamespace(
+            version=versions[name], files=(), metadata={"Name": name}, locate_file=str
+        )
 
-    monkeypatch.setattr(leftovers, "_version", version)
-    monkeypatch.setattr(leftovers, "_strays", lambda _: [])
+    monkeypatch.setattr(leftovers, "distribution", distribution)
     ran = fencekit("doctor", server.url, "--json", "--look-only")
     assert_told(
         ran.finding("installation"), "error", "fencekit 0.9.1", "one folder", "pip uninstall"
     )
     assert ran.code == 1
+
+
+def test_files_that_an_older_one_left_are_noticed(tmp_path: Path) -> None:
+    package = tmp_path / "fencekit"
+    (package / "cli").mkdir(parents=True)
+    for name in ("__init__.py", "cli/app.py", "old_lock.py"):
+        (package / name).touch()
+    ours: Any = SimpleNamespace(
+        files=("fencekit/__init__.py", "fencekit/cli/app.py"),
+        metadata={"Name": "fencekit-core"},
+        locate_file=lambda name: tmp_path / name,
+    )
+    assert leftovers._strays([ours]) == ["fencekit/old_lock.py"]
+    editable: Any = SimpleNamespace(**vars(ours) | {"files": ("_fencekit_core.pth",)})
+    assert leftovers._strays([editable]) == []

@@ -85,7 +85,8 @@ class Screen:
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            console=self.err,
+            # A quiet one elsewhere: rich before 14.2 ends even a disabled bar with an empty line.
+            console=self.err if self.err.is_terminal else Console(quiet=True),
             transient=True,
             disable=not self.err.is_terminal,
         )
