@@ -123,6 +123,7 @@ def locks(client: Redis) -> None:
         assert_type(info.token, FenceToken | None)
         assert_type(info.lapsed, tuple[int, ...])
     assert_type(lock.force_release("invoices"), bool)
+    assert_type(lock.force_release("invoices", token=handle.token), bool)
     assert_type(lock.advance_fence("invoices", at_least=7), int)
 
 
