@@ -185,6 +185,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="only the quick tests of each target")
+    parser.add_argument("--again", type=Path, help="try those that survived by this JSON file")
     parser.add_argument("--json", type=Path, help="where the figures are written")
     asked = parser.parse_args()
     bench = Bench()
@@ -201,8 +202,12 @@ def main() -> int:
         began = time.monotonic()
         everybody = made(target)
         chosen = everybody
-        if asked.sample and asked.sample < len(everybody):
-            chosen = random.Random(asked.seed).sample(everybody, asked.sample)
+        if asked.again:
+            before = json.loads(asked.again.read_text()).get(target, {}).get("survived", [])
+            names = {f"{each['file']}: {each['was']} => {each['now']}" for each in before}
+            chosen = [each for each in everybody if each.name in names]
+        if asked.sample and asked.sample < len(chosen):
+            chosen = random.Random(asked.seed).sample(chosen, asked.sample)
         survivors = run(chosen, asked.jobs, quick_only=asked.quick)
         known = [each for each in survivors if each.name in reasons]
         unexplained += len(survivors) - len(known)

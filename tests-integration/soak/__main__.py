@@ -94,7 +94,13 @@ def main() -> int:
             f"{span:.0f} s, bound {each['bound']:12,.1f}   {verdict}"
         )
     if asked.json:
-        figures = {"seconds": times[-1], "commands": commands, "figures": found}
+        course = [(round(t), one) for t, one in zip(times, samples, strict=True)][::10]
+        figures = {
+            "seconds": times[-1],
+            "commands": commands,
+            "figures": found,
+            "course": course,
+        }
         asked.json.write_text(json.dumps(figures, indent=1) + "\n")
     return int(any(each["growth"] > each["bound"] for each in found.values()))
 

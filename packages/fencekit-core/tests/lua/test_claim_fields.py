@@ -5,6 +5,8 @@ Each of these was asked for by a mutant of the scripts that nobody had noticed (
 
 from __future__ import annotations
 
+import pytest
+
 from harness.claims import Record, attempt
 
 AHEAD = 2**52
@@ -90,3 +92,41 @@ def test_nothing_is_left_of_a_lease_that_is_over(record: Record) -> None:
     record.begin("a")
     record.lapse()
     assert record.read()[3] == 0
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "release", "withdraw"])
+def test_how_earlier_attempts_ended_is_kept_when_the_next_one_ends(
+    record: Record, end: str
+) -> None:
+    record.withdraw("lost")
+    record.begin("a")
+    getattr(record, end)("a")
+    assert f"{attempt('lost')}:w" in record.fields["ended"]
+
+
+@pytest.mark.parametrize(
+    ("end", "word"),
+    [("complete", b"done"), ("fail", b"free"), ("release", b"free"), ("withdraw", b"free")],
+)
+def test_every_end_wakes_who_waits(record: Record, end: str, word: bytes) -> None:
+    with record.client.pubsub() as listener:
+        listener.subscribe(record.names.idem)
+        assert listener.get_message(timeout=1.0)["type"] == "subscribe"
+        record.begin("a")
+        getattr(record, end)("a")
+        assert listener.get_message(timeout=1.0)["data"] == word
+
+
+def test_a_clear_wakes_who_waits(record: Record) -> None:
+    with record.client.pubsub() as listener:
+        listener.subscribe(record.names.idem)
+        assert listener.get_message(timeout=1.0)["type"] == "subscribe"
+        record.begin("a")
+        record.clear()
+        assert listener.get_message(timeout=1.0)["data"] == b"free"
+
+
+def test_nothing_is_open_once_the_begin_is_withdrawn(record: Record) -> None:
+    record.begin("a")
+    record.withdraw("a")
+    assert record.fields["open"] == "0"
