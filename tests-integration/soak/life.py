@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import threading
+import time
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,6 +28,9 @@ from harness.children import tell
 
 _SHORT, _LEASE = timedelta(seconds=3), timedelta(seconds=5)
 _THREADS, _TASKS = 4, 12
+# Rounds a second of each: what lives on the server depends on the pace, so it must be steady, and
+# slow enough for a machine that has other things to do.
+_PACE = 20
 
 
 class _Entry(BaseModel):
@@ -56,7 +60,7 @@ def _in_a_thread(url: str, which: int, done: Any) -> None:
         ttl = 2
         redis_client = client
 
-    cache = Entries()
+    cache, began = Entries(), time.monotonic()
     for number in itertools.count():
         name = f"{which}-{number}"
         with lock.hold(name, ttl=_LEASE, wait=_LEASE) as handle:
@@ -69,6 +73,7 @@ def _in_a_thread(url: str, which: int, done: Any) -> None:
         queue = SyncFifoLock(client, f"queue-{number % 50}")
         queue.release(queue.acquire(60.0))
         next(done)
+        time.sleep(max(0.0, began + number / _PACE - time.monotonic()))
 
 
 async def _in_a_loop(url: str, done: Any) -> None:
@@ -84,7 +89,9 @@ async def _in_a_loop(url: str, done: Any) -> None:
     cache = Entries()
 
     async def one(task: int) -> None:
+        began = time.monotonic()
         for number in itertools.count():
+            await asyncio.sleep(max(0.0, began + number / _PACE - time.monotonic()))
             name = f"a{task}-{number}"
             async with lock.hold(name, ttl=_LEASE):
                 pass
