@@ -5,6 +5,7 @@ Each of these was asked for by a mutant of the scripts that nobody had noticed (
 
 from __future__ import annotations
 
+from fencekit.protocol import lock
 from harness.lab import Lab
 
 
@@ -29,3 +30,39 @@ def test_withdrawn_attempts_are_scored_by_the_servers_clock(lab: Lab) -> None:
     seconds, micros = lab.client.time()
     score = lab.client.zscore(lab.names.gone, claimant.attempt)
     assert 0 <= seconds * 1000 + micros / 1000 - score < 2_000
+
+
+def test_a_holder_that_wrote_something_else_is_told_as_it_stands(lab: Lab) -> None:
+    lab.client.set(lab.names.lock, "somebody", px=30_000)
+    assert lab.arrive(lock.acquire_operation(lab.claimant()))[2] == b"somebody"
+    lab.client.delete(lab.names.lock)
+    lab.acquire("them")
+    assert lab.arrive(lock.acquire_operation(lab.claimant()))[2] == b"them"
+
+
+def test_what_is_read_is_what_is_on_record(lab: Lab) -> None:
+    lab.acquire()
+    lab.lapse()
+    held = lab.acquire("you")
+    record = lab.record
+    raw = lab.client.eval(lock.INSPECT.source, 2, lab.names.lock, lab.names.fence)
+    assert raw[0] == f"you:{held.claimant.attempt}:{int(held.token)}".encode()
+    assert [each.decode() for each in raw[2:]] == [
+        record[field] for field in ("last", "open", "lapsed", "floor")
+    ]
+
+
+def test_a_withdraw_leaves_the_token_that_it_freed_on_record(lab: Lab) -> None:
+    grant = lab.acquire()
+    lab.lose_record()
+    lab.withdraw(grant.claimant)
+    assert lab.record["last"] == str(int(grant.token))
+
+
+def test_a_forced_release_wakes_who_waits(lab: Lab) -> None:
+    lab.acquire()
+    with lab.client.pubsub() as listener:
+        listener.subscribe(lab.names.wake)
+        assert listener.get_message(timeout=1.0)["type"] == "subscribe"
+        lab.force()
+        assert listener.get_message(timeout=1.0)["data"] == b"free"
