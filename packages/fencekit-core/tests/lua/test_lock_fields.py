@@ -66,3 +66,22 @@ def test_a_forced_release_wakes_who_waits(lab: Lab) -> None:
         assert listener.get_message(timeout=1.0)["type"] == "subscribe"
         lab.force()
         assert listener.get_message(timeout=1.0)["data"] == b"free"
+
+
+def test_a_record_advanced_to_the_very_token_that_holds_still_has_one_verdict(lab: Lab) -> None:
+    grant = lab.acquire()
+    lab.lose_record()
+    lab.advance(int(grant.token))
+    assert lab.renew(grant)
+    assert lab.release(grant) is lock.Verdict.RELEASED
+    assert lab.release(grant) is lock.Verdict.RELEASED_BEFORE
+
+
+def test_a_withdraw_is_remembered_though_the_memory_is_full(lab: Lab) -> None:
+    claimant = lab.claimant()
+    lab.client.config_set("maxmemory", 1)
+    try:
+        lab.withdraw(claimant)
+    finally:
+        lab.client.config_set("maxmemory", 0)
+    assert lab.refuses_late(claimant)
