@@ -130,3 +130,11 @@ def test_nothing_is_open_once_the_begin_is_withdrawn(record: Record) -> None:
     record.begin("a")
     record.withdraw("a")
     assert record.fields["open"] == "0"
+
+
+def test_the_floor_is_the_first_tokens_where_only_withdrawn_begins_were_known(
+    record: Record,
+) -> None:
+    record.withdraw("lost")
+    token = record.begin("a")[1]
+    assert record.fields["floor"] == str(token - 1)
