@@ -89,3 +89,20 @@ def test_a_withdraw_is_remembered_though_the_memory_is_full(lab: Lab) -> None:
     finally:
         lab.client.config_set("maxmemory", 0)
     assert lab.refuses_late(claimant)
+
+
+def test_what_is_read_of_a_free_lock_tells_the_last_from_the_open(lab: Lab) -> None:
+    grant = lab.acquire()
+    lab.release(grant)
+    raw = lab.client.eval(lock.INSPECT.source, 2, lab.names.lock, lab.names.fence)
+    assert raw[:4] == [None, -2, str(int(grant.token)).encode(), b"0"]
+
+
+def test_a_wake_that_is_forbidden_does_not_undo_the_release(lab: Lab) -> None:
+    grant = lab.acquire()
+    lab.client.acl_setuser("default", enabled=True, commands=["-publish"])
+    try:
+        assert lab.release(grant) is lock.Verdict.RELEASED
+    finally:
+        lab.client.acl_setuser("default", enabled=True, commands=["+publish"])
+    assert lab.record["open"] == "0"
