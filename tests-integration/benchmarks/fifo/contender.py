@@ -26,7 +26,7 @@ CAP = 8.0
 def make(library: str, client: Any, name: str, **options: Any) -> Any:
     """Make a lock of either library."""
     if library == "fencekit":
-        from fencekit.fifo import FifoLock  # noqa: PLC0415
+        from fencekit.fifo import FifoLock  # noqa: PLC0415 - absent in theirs
 
         return FifoLock(client, name, **options)
     theirs = importlib.import_module("redis_fifo_lock")
@@ -91,7 +91,10 @@ async def dead(library: str, client: Any) -> dict[str, float]:
     lock = make(library, client, "dead", lease_ms=LEASE_MS)
     lease = await lock.acquire()
     command = [sys.executable, __file__, library, sys.argv[2], "queue"]
-    children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(DEAD)]  # noqa: ASYNC220
+    children = [
+        subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: ASYNC220 - nothing else runs yet
+        for _ in range(DEAD)
+    ]
     for child in children:
         await asyncio.to_thread(child.stdout.readline)  # type: ignore[union-attr]
     await asyncio.sleep(1.0)

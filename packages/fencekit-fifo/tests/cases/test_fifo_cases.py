@@ -32,7 +32,7 @@ KINDS: dict[str, Any] = {"fifo": FifoLock, "forgetful": FifoLock, "naive": Naive
 async def wait_in_line(url: str, kind: str, options: dict[str, Any], waiters: int = 1) -> None:
     """In a child: queue, say when each enters, and hold until told otherwise."""
     if kind == "forgetful":  # who has lost a place does not ask again
-        Room.recheck = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
+        Room.recheck = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005 - a method
     async with aopened(url) as client:
         lock = KINDS[kind](client, "invoices", **options)
 
@@ -60,7 +60,18 @@ def _queued(queue: Queue, kind: str) -> int:
 
 @pytest.mark.parametrize("kind", ["fifo", "naive"])
 async def test_fifo_redisson_2099(redis_url: str, queue: Queue, kind: str) -> None:
-    """Ten queued processes are killed, the lock is released at once: the eleventh enters."""
+    """Ten queued processes are killed, the lock is released at once: the eleventh enters.
+
+    Within 0.2 s, in one of three tries: the machine may be busy with something else in the others.
+    """
+    for _ in range(3):
+        if await _over_the_dead(redis_url, queue, kind) < 0.2:
+            return
+    pytest.fail("the eleventh took longer three times")
+
+
+async def _over_the_dead(redis_url: str, queue: Queue, kind: str) -> float:
+    """How long the eleventh took to enter, seconds; 0 where it should not, and did not."""
     async with aopened(redis_url) as client:
         lock = KINDS[kind](client, "invoices")
         lease = await lock.acquire()
@@ -78,32 +89,34 @@ async def test_fifo_redisson_2099(redis_url: str, queue: Queue, kind: str) -> No
             if kind == "naive":
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(eleventh, 1.0)
-                return
+                return 0.0
             lease = await asyncio.wait_for(eleventh, 5.0)
-            assert time.monotonic() - released < 0.2
+            took = time.monotonic() - released
             await lock.release(lease)
+            return took
 
 
 @pytest.mark.parametrize("kind", ["fifo", "forgetful"])
 def test_fifo_redisson_5503(redis_url: str, queue: Queue, kind: str) -> None:
     """A queued process is stopped past its window and continued: it enters in the end, alone."""
-    options = {"lease_ms": 600, "alive_ms": 600}
+    options = {"lease_ms": 10_000, "alive_ms": 1500}
     with ExitStack() as stack:
         holder = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
         holder.expect("queueing")
         holder.expect("entered")
         sleeper = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
-        eventually(lambda: len(queue.queued) == 1, 10)
+        eventually(lambda: len(queue.queued) == 1, 30)
+        [(_, place)] = queue.client.xrange(queue.terms.names.queue)
         other = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
-        eventually(lambda: len(queue.queued) == 2, 10)
+        eventually(lambda: len(queue.queued) == 2, 30)
         sleeper.expect("queueing")
         other.expect("queueing")
         sleeper.pause()
-        time.sleep(0.8)  # longer than its window
+        eventually(lambda: _is_dead(queue, place[b"c"]), 10)
         holder.tell("go")
         assert holder.expect("released")[1] == ""
         # It is dead, and loses its place to the next.
-        other.expect("entered", 5.0)
+        other.expect("entered")
         sleeper.resume()
         with pytest.raises(TimeoutError):
             sleeper.next(1.0)
@@ -113,9 +126,16 @@ def test_fifo_redisson_5503(redis_url: str, queue: Queue, kind: str) -> None:
             with pytest.raises(TimeoutError):
                 sleeper.expect("entered", 3.0)
             return
-        sleeper.expect("entered", 3.0)
+        sleeper.expect("entered", 20.0)
         sleeper.tell("go")
         assert sleeper.expect("released")[1] == ""
+
+
+def _is_dead(queue: Queue, channel: bytes) -> bool:
+    """Whether the server has a process for dead: its window is over."""
+    seconds, micros = queue.client.time()
+    until = queue.client.zscore(queue.terms.names.members, channel)
+    return bool(until is None or until < seconds * 1000 + micros // 1000)
 
 
 @red_by(changed(Room, "beaten", lambda room, _answer: room.pause))
@@ -134,7 +154,7 @@ async def test_fifo_wake_lost(twin: Twin, queue: Queue, lost: str, monkeypatch: 
         queue.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
     queue.release("a", token, "elsewhere")
     lease = await asyncio.wait_for(waiter, 5)
-    assert time.monotonic() - released < 2.5 + 0.2
+    assert time.monotonic() - released < 2 * 2.5  # not by a second beat
     await lock.release(lease)
 
 
@@ -185,7 +205,7 @@ async def test_fifo_doorbell_delayed_past_its_offer(
         monkeypatch.setattr("fencekit.fifo.desk.Room.hurry", lambda _room: None)
         queue.release("a", token, "elsewhere")
         await eventually_async(lambda: len(heard) == 1, 5)
-        queue.client.set(queue.terms.names.lock, f"b:{'b' * 32}:{queue.token + 1}", px=5000)
+        queue.client.set(queue.terms.names.lock, f"b:{'b' * 32}:{queue.token + 1}", px=60_000)
         await asyncio.sleep(0.4)
         pushed(*heard[0])
         await asyncio.sleep(0.2)
@@ -201,7 +221,7 @@ async def test_fifo_a_waiter_that_dies_after_its_offer_costs_one_offer(
     redis_url: str, queue: Queue
 ) -> None:
     """A process is killed between offer and take-up: the next enters when the offer is over."""
-    options: dict[str, Any] = {"lease_ms": 800}
+    options: dict[str, Any] = {"lease_ms": 2000}
     async with aopened(redis_url) as client:
         lock = FifoLock(client, "invoices", **options)
         lease = await lock.acquire()
@@ -214,8 +234,8 @@ async def test_fifo_a_waiter_that_dies_after_its_offer_costs_one_offer(
             await lock.release(lease)
             assert queue.holder != ""
             dying.kill()
-            lease = await asyncio.wait_for(waiter, 5)
-            assert time.monotonic() - released < 0.8 + 0.3
+            lease = await asyncio.wait_for(waiter, 10)
+            assert time.monotonic() - released < 2 * 2.0  # no second one
             await lock.release(lease)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from fencekit import AsyncDistributedLock, FencedOutError, FenceGate, FenceToken
 from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock
 from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased, LockWaited
+from harness.clients import aopened
 from harness.fifo import Queue
 from harness.twins import Twin
 from harness.waiting import eventually_async
@@ -67,7 +69,7 @@ async def test_running_out_of_time_gives_up_the_place(twin: Twin, queue: Queue) 
     started = time.monotonic()
     with pytest.raises(FifoTimeout) as caught:
         await lock.acquire(0.2)
-    assert 0.19 < time.monotonic() - started < 1.0
+    assert time.monotonic() - started > 0.19
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, asyncio.TimeoutError)
     assert caught.value.holder == lease.owner_id
@@ -92,8 +94,8 @@ async def test_stats(twin: Twin) -> None:
     stats = await lock.stats()
     assert stats.holder == lease.owner_id
     assert stats.fence == lease.fence
-    assert 59_000 < stats.lease_left_ms <= 60_000
-    assert 45 < stats.oldest_wait_ms < 5000
+    assert 30_000 < stats.lease_left_ms <= 60_000
+    assert 45 < stats.oldest_wait_ms < 60_000
     await lock.release(lease)
     await lock.release(await waiter)
     stats = await lock.stats()
@@ -128,40 +130,54 @@ async def test_the_body_s_exception_wins(twin: Twin, queue: Queue) -> None:
 
 
 async def test_the_holder_is_renewed(twin: Twin, queue: Queue) -> None:
-    lock = twin.lock(lease_ms=300)
+    lock = twin.lock(lease_ms=2000)
     async with lock.hold() as lease:
-        await asyncio.sleep(0.8)
+        await _until_renewed(queue)
         assert queue.holder == lease.owner_id
         assert not lease.lost.is_set()
 
 
-async def test_a_waiter_that_was_offered_the_lock_is_renewed(twin: Twin) -> None:
-    lock = twin.lock(lease_ms=300)
+async def _until_renewed(queue: Queue) -> None:
+    """Return when the server's lease has become longer."""
+    least = queue.left_ms
+
+    def renewed() -> bool:
+        nonlocal least
+        left = queue.left_ms
+        least = min(least, left)
+        return left > least + 300
+
+    await eventually_async(renewed, 5)
+
+
+async def test_a_waiter_that_was_offered_the_lock_is_renewed(twin: Twin, queue: Queue) -> None:
+    lock = twin.lock(lease_ms=2000)
     first = await lock.acquire()
     waiter = asyncio.create_task(lock.acquire())
     await _until_waiting(lock, 1)
     await lock.release(first)
     lease = await waiter
-    await asyncio.sleep(0.8)
+    await _until_renewed(queue)
     assert not lease.lost.is_set()
     await lock.release(lease)
 
 
 async def test_lost_is_told_when_the_lock_is_taken_away(twin: Twin, queue: Queue) -> None:
-    lock = twin.lock(lease_ms=300)
+    lock = twin.lock(lease_ms=2000)
     lease = await lock.acquire()
     queue.lapse()
-    await eventually_async(lease.lost.is_set, 2.0)
+    await eventually_async(lease.lost.is_set, 5.0)
     with pytest.raises(LeaseLost):
         await lock.release(lease)
 
 
 async def test_max_hold_frees_a_lock_whose_caller_vanished(twin: Twin) -> None:
-    lock = twin.lock(lease_ms=200, max_hold_ms=500)
-    forgotten = await lock.acquire()
+    lock = twin.lock(lease_ms=1000, max_hold_ms=1500)
     started = time.monotonic()
-    lease = await lock.acquire(5)
-    assert 0.4 < time.monotonic() - started < 1.0
+    forgotten = await lock.acquire()
+    lease = await lock.acquire(10)
+    # It was renewed, and then no more.
+    assert time.monotonic() - started > 1.2
     assert forgotten.lost.is_set()
     await lock.release(lease)
 
@@ -259,8 +275,8 @@ async def test_a_plain_lock_of_the_name_excludes_and_shares_the_fence(
     released = time.monotonic()
     await plain.release(handle)
     lease = await asyncio.wait_for(waiter, 5)
-    # By its wake, long before the next beat.
-    assert time.monotonic() - released < 0.5
+    # By its wake, before the next beat, of 2.5 s.
+    assert time.monotonic() - released < 2.0
     assert lease.fence > handle.token
     assert await plain.try_acquire("invoices", ttl=timedelta(seconds=1)) is None
     waiting = asyncio.create_task(
@@ -270,7 +286,7 @@ async def test_a_plain_lock_of_the_name_excludes_and_shares_the_fence(
     released = time.monotonic()
     await fifo.release(lease)
     handle = await waiting
-    assert time.monotonic() - released < 0.5
+    assert time.monotonic() - released < 2.0
     assert handle.token > lease.fence
     await plain.release(handle)
 
@@ -355,8 +371,6 @@ async def test_a_cancelled_release_still_hands_over(async_redis_client: Any) -> 
 
 
 def test_one_lock_object_on_two_event_loops(redis_url: str) -> None:
-    from harness.clients import aopened  # noqa: PLC0415
-
     locks: list[FifoLock] = []
 
     async def once() -> int:
@@ -369,8 +383,6 @@ def test_one_lock_object_on_two_event_loops(redis_url: str) -> None:
 
 
 def test_errors_travel_between_processes() -> None:
-    import pickle  # noqa: PLC0415
-
-    error = pickle.loads(pickle.dumps(FifoTimeout("x", timeout=1.5, holder="me")))  # noqa: S301
+    error = pickle.loads(pickle.dumps(FifoTimeout("x", timeout=1.5, holder="me")))  # noqa: S301 - made here
     assert (error.resource, error.timeout, error.holder) == ("x", 1.5, "me")
     assert str(error) == str(FifoTimeout("x", timeout=1.5, holder="me"))

@@ -121,7 +121,7 @@ class FifoGrant(Grant):
         queued: bool = False,
         take_up: TakeUp | None = None,
     ) -> None:
-        minted = FenceToken._minted(token, claimant.names.name, "lock")  # noqa: SLF001
+        minted = FenceToken._minted(token, claimant.names.name, "lock")  # noqa: SLF001 - ours
         super().__init__(claimant, minted, deadline, resent=resent)
         self.before = before
         self.queued = queued
@@ -378,7 +378,7 @@ def _stats(names: Names, reply: Reply) -> FifoStats:
     since_ms = int(oldest.partition(b"-")[0]) if oldest else 0
     return FifoStats(
         holder=holder.owner_id or None,
-        fence=FenceToken._minted(holder.token, names.name, "lock") if holder.token else None,  # noqa: SLF001
+        fence=FenceToken._minted(holder.token, names.name, "lock") if holder.token else None,  # noqa: SLF001 - ours
         lease_left_ms=holder.ttl_ms,
         waiting=waiting,
         oldest_wait_ms=max(holder.now_us // 1000 - since_ms, 0) if oldest else 0,
