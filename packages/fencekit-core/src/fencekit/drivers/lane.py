@@ -267,5 +267,8 @@ class Lane(asyncio.Protocol):
         outstanding, self._outstanding = self._outstanding, deque()
         for parcel in outstanding:
             parcel.lost(lost)
-        if self._queue and self._connecting is None and not self._loop.is_closed():
+        if self._closed:
+            # A connection made now would be nobody's to close: another lane may send it.
+            self._fail_queue(WireLost("the connection was closed", sent=False))
+        elif self._queue and self._connecting is None and not self._loop.is_closed():
             self._connect_soon()
