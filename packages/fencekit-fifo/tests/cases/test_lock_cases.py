@@ -1,9 +1,9 @@
 """The rows of the public reports about locks and fencing, as far as they concern a fair lock.
 
 Each is seen to fail, every time, with the rule that `red_by` names taken out of the library (the
-parameter "mutated"). Where the library has no rule to take out, none was seen to fail: no client
-sends its wall clock (1104), and our own connections speak one protocol, undecoded, whatever the
-client's do (694, the five servers).
+parameter "mutated"). Where the library has no rule to take out, a lock as it is often written falls
+instead: no client of ours sends its wall clock (1104), and our own connections speak one protocol,
+undecoded, whatever the client's do (694, and so the five servers).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from harness.clients import aopened, opened
 from harness.faults import Delay, DropCommand, DropReply, containing
 from harness.fifo import Queue, make_terms
 from harness.mutations import changed, lua, nothing_is_withdrawn, red_by, sent_once
+from harness.naive_locks import ByteComparingLock, WallClockLock
 from harness.proxy import Proxy
 from harness.servers import Server
 from harness.twins import Twin
@@ -496,7 +497,25 @@ def test_lock_redisson_1104(redis_url: str, queue: Queue, monkeypatch: Any) -> N
         lock.release(first)
         with lock.hold() as second:
             assert second.fence > first.fence
-            assert int(second.fence) < (real() + 60) * 1e6
+            assert int(second.fence) < (real() + 3600) * 1e6
+
+
+def test_lock_redisson_1104_falls_with_the_holders_clock(redis_client: Any) -> None:
+    """A lock that ends by the clock of its holder is taken beside it, and its tokens fall."""
+    with pytest.MonkeyPatch.context() as patch:
+        real = time.time
+        lock = WallClockLock(redis_client, "invoices")
+        first = lock.acquire(5)
+        assert first is not None
+        assert lock.acquire(0.05) is None
+        patch.setattr(time, "time", lambda: real() + 6 * 3600)
+        second = lock.acquire(5)
+        assert second is not None  # the first is still inside
+        patch.undo()
+        redis_client.delete("naive:invoices:until")
+        third = lock.acquire(5)
+        assert third is not None
+        assert third.fence < second.fence
 
 
 @red_by(
@@ -539,6 +558,20 @@ async def test_lock_redis_py_694(twin: Twin, queue: Queue, resp: int, *, decode:
         waiter = asyncio.create_task(lock.acquire(10))
         await eventually_async(lambda: len(queue.queued) == 1, 5)
     await lock.release(await waiter)
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "str"])
+async def test_lock_redis_py_694_falls_by_comparing_bytes(
+    redis_url: str, resp: Any, *, decode: bool
+) -> None:
+    """A lock that compares its token with the reply's bytes is never free where it is decoded."""
+    async with aopened(redis_url, resp=resp, decode=decode) as client:
+        lock = ByteComparingLock(client, "invoices")
+        first = await lock.acquire(5)
+        await lock.release(first)
+        with pytest.raises(TimeoutError) if decode else nullcontext():
+            await lock.acquire(0.2 if decode else 5)
 
 
 @red_by(changed(Room, "watch", lambda _room: None))
