@@ -1,7 +1,7 @@
 """Side by side with redis-fifo-lock 0.3.2, which is asked the same in an environment of its own.
 
 The environment is made once, in the folder for temporary files; where it cannot be made, nothing is
-compared and the note says why.
+compared, the note says why, and that is a failure: nobody is to read it as being ahead.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _compare(stand: Stand) -> Iterator[Figure]:
     try:
         theirs = _environment()
     except (OSError, subprocess.SubprocessError) as error:
-        yield Figure(_PEER, None, note=f"not compared: {error}")
+        yield Figure(_PEER, None, "×", at_least(1.0), f"not compared: {error}")
         return
     pythons = {"fencekit": Path(sys.executable), "redis-fifo-lock": theirs}
 
