@@ -198,7 +198,7 @@ class Delivery:
 
     def _publish(self, countdown: float, deferred: str) -> None:
         request, task = self.request, self.task
-        options = {**task._get_exec_options(), **request.as_execution_options()}  # noqa: SLF001
+        options = {**task._get_exec_options(), **request.as_execution_options()}  # noqa: SLF001 - as `apply_async` itself
         options["headers"] = {
             **{k: v for k, v in (options.get("headers") or {}).items() if k != "redelivered"},
             HEADER: deferred,
@@ -247,7 +247,7 @@ def _route(delivery_info: dict[str, Any], options: dict[str, Any]) -> dict[str, 
 def running_task(owns: Callable[[Task], bool]) -> Task | None:
     """The task that runs here, if it is the one that is asked about."""
     # The object, not the proxy: it is kept, and compared by identity.
-    task = current_task._get_current_object() if current_task else None  # noqa: SLF001
+    task = current_task._get_current_object() if current_task else None  # noqa: SLF001 - no other way
     return task if task is not None and owns(task) else None
 
 

@@ -43,7 +43,7 @@ def encode(serializers: Sequence[str], key: str, result: Any) -> tuple[Memo, Any
             memo = Memo(f"{kind}{_SEPARATOR}{encoding}", raw)
             value = decode(serializers, key, memo)
         # The effect has happened, and nothing that is wrong with its result may undo its record.
-        except Exception:  # noqa: BLE001, S112
+        except Exception:  # noqa: BLE001, S112 - the next one may write it, and the last is told
             continue
         return memo, value
     _log.warning(
