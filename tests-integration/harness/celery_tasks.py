@@ -3,7 +3,8 @@
 A task's ``steps`` say what its body does, one word or a word and its argument each:
 
 ``sleep S``, ``raise NAME``, ``retry N`` (itself, until it has run N times), ``die N`` (kill its
-process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file), ``attempt``.
+process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file). The results
+``attempt`` and ``which`` stand for what attempt, and which run, it was.
 """
 
 # Celery has no types, and neither have its decorators.
@@ -11,12 +12,10 @@ process, the first N times), ``ignore``, ``reject``, ``open`` (return an open fi
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -24,9 +23,10 @@ from celery import Celery, signals, states
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
-from fencekit.celery import current_claim, idempotent_task
+from fencekit import DistributedLock, LockHandle
+from fencekit.celery import current_claim, idempotent_task, unique_task
+from harness.celery_naive import URL, effects, leased, naive, pause_when_told, retrying
 
-URL = os.environ.get("FENCEKIT_TEST_URL", "redis://localhost:6379/0")
 STORE = os.environ.get("FENCEKIT_TEST_STORE", URL)
 VISIBILITY = float(os.environ.get("FENCEKIT_TEST_VISIBILITY", "3600"))
 
@@ -49,20 +49,9 @@ app.conf.update(
     worker_deduplicate_successful_tasks=False,
 )
 
-_clients = threading.local()
-
 
 class Declined(Exception):
     """An error after which trying again is no use."""
-
-
-def effects() -> Any:
-    """A client for what is counted."""
-    client = getattr(_clients, "client", None)
-    if client is None or _clients.pid != os.getpid():
-        client = _clients.client = redis.Redis.from_url(URL)
-        _clients.pid = os.getpid()
-    return client
 
 
 def work(task: Any, key: str, steps: list[list[Any]], result: Any) -> Any:
@@ -80,7 +69,7 @@ def work(task: Any, key: str, steps: list[list[Any]], result: Any) -> Any:
     if result == "attempt":
         claim = current_claim()
         return [claim.attempt, claim.reclaimed, threading.current_thread().name]
-    return result
+    return runs if result == "which" else result
 
 
 def _take(task: Any, step: list[Any], runs: int, result: Any) -> Any:
@@ -114,18 +103,6 @@ def _take(task: Any, step: list[Any], runs: int, result: Any) -> Any:
     return result
 
 
-def naive(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Skip what another message has taken: the decorator that everybody writes first."""
-
-    @functools.wraps(function)
-    def wrapper(self: Any, key: str, *args: Any, **kwargs: Any) -> Any:
-        if not effects().set(f"naive:{key}", self.request.id, nx=True, ex=60):
-            return None
-        return function(self, key, *args, **kwargs)
-
-    return wrapper
-
-
 @app.task(bind=True, shared=False, name="plain")
 def plain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Nothing protects it."""
@@ -136,6 +113,20 @@ def plain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
 @naive
 def guessed(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """The naive decorator."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, shared=False, name="leased")
+@leased
+def leased_once(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """A lease and a record, not quite right."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, shared=False, name="retrying", max_retries=2)
+@retrying
+def retrying_once(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Spends its retries on waiting."""
     return work(self, key, list(steps), result)
 
 
@@ -194,6 +185,36 @@ def dropped(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
 @idempotent_task(key="key", lock_resource=lambda key: f"till-{key[:5]}", lease="1s", ttl="5m")
 def locked(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Holds a lock that is coarser than its key."""
+    return work(self, key, list(steps), result)
+
+
+class SlowLock(DistributedLock):
+    """Pauses before it is taken, once, where a test has asked for it."""
+
+    def acquire(self, resource: str, **options: Any) -> LockHandle:
+        """Take it."""
+        pause_when_told(resource)
+        return super().acquire(resource, **options)
+
+
+@app.task(bind=True, shared=False, name="paused")
+@idempotent_task(
+    lock=SlowLock(redis.Redis.from_url(URL)),
+    key="key",
+    lock_resource=lambda key: key,
+    lease="1s",
+    ttl="5m",
+)
+def paused(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Holds a lock that it takes late."""
+    return work(self, key, list(steps), result)
+
+
+@app.task(bind=True, shared=False, name="unique")
+@unique_task(key="key")
+@idempotent_task(key="key", lease="1s", ttl="5m")
+def unique(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Is sent once while it is on its way."""
     return work(self, key, list(steps), result)
 
 

@@ -177,25 +177,58 @@ def test_autoretry_does_not_eat_our_own_signals(tasks: Any, effects: Effects, po
     assert effects.count("runs", key) == 1
 
 
-def test_dramatiq_257_waiting_spends_no_retries(tasks: Any, effects: Effects) -> None:
+@pytest.mark.parametrize("name", ["patient", pytest.param("retrying", marks=RED)])
+def test_dramatiq_257_waiting_spends_no_retries(
+    tasks: Any, effects: Effects, pool: str, name: str
+) -> None:
+    if pool == "solo":
+        pytest.skip("one at a time: nobody ever waits for another")
     key = fresh_key()
-    holder = tasks["patient"].delay(key, [["sleep", 4]], 1)
+    holder = tasks[name].delay(key, [["sleep", 4]], 1)
     effects.wait("runs", key)
-    waiting = tasks["patient"].delay(key, [["sleep", 4]], 1)
+    waiting = tasks[name].delay(key, [["sleep", 4]], 1)
     assert value(holder) == value(waiting) == 1
     assert effects.count("runs", key) == 1
 
 
-def test_payload_mismatch_does_nothing(tasks: Any, effects: Effects) -> None:
+@red("guessed")
+def test_payload_mismatch_does_nothing(tasks: Any, effects: Effects, name: str) -> None:
     key = fresh_key()
-    assert value(tasks["once"].delay(key, [], 5)) == 5
+    assert value(tasks[name].delay(key, [], 5)) == 5
     errors = fresh_key()
     callback = tasks["errback"].s(key=errors)
-    other = tasks["once"].apply_async((key, [], 500), link_error=callback)
-    with pytest.raises(IdempotencyPayloadMismatch):
-        value(other)
+    other = tasks[name].apply_async((key, [], 500), link_error=callback)
+    eventually(other.ready, PATIENCE, interval=0.02)
+    assert isinstance(other.result, IdempotencyPayloadMismatch)
     effects.wait("errors", errors)
+    assert value(tasks[name].delay(key, [], 5)) == 5
     assert effects.count("effects", key) == 1
+
+
+@red("leased")
+def test_powertools_5705_an_identical_replay_is_no_mismatch(
+    tasks: Any, effects: Effects, name: str
+) -> None:
+    key, payload = fresh_key(), {"amount": "5.00", "lines": [1, 2]}
+    for _ in range(3):
+        assert value(tasks[name].delay(key, [], payload)) == payload
+    assert effects.count("effects", key) == 1
+
+
+@pytest.mark.parametrize("name", ["paused", pytest.param("leased", marks=RED)])
+def test_a_pause_before_the_lock_is_taken_lets_nobody_in(
+    tasks: Any, effects: Effects, pool: str, name: str
+) -> None:
+    if pool == "solo":
+        pytest.skip("one at a time: nobody tries while another pauses")
+    # Longer than the lease, which is renewed meanwhile.
+    key = fresh_key()
+    effects.client.set(f"pause:{key}", 1)
+    first = tasks[name].delay(key, [["sleep", 0.2]], "which")
+    effects.wait("paused", key)
+    other = tasks[name].delay(key, [["sleep", 0.2]], "which")
+    assert value(first) == value(other) == 1
+    assert effects.count("runs", key) == effects.count("effects", key) == 1
 
 
 def test_a_terminal_error_is_not_tried_again(tasks: Any, effects: Effects) -> None:
@@ -228,12 +261,35 @@ def test_a_coarser_lock_lets_one_at_a_time(tasks: Any, effects: Effects) -> None
     assert [effects.count("effects", key) for key in keys] == [1, 1, 1]
 
 
-def test_what_cannot_be_kept_is_not_done_again(tasks: Any, effects: Effects) -> None:
+@red("plain")
+def test_what_cannot_be_kept_is_not_done_again(tasks: Any, effects: Effects, name: str) -> None:
     key = fresh_key()
     for _ in range(3):
-        result = tasks["once"].delay(key, [["open"]])
+        result = tasks[name].delay(key, [["open"]])
         with pytest.raises(Exception, match=r"seriali|written"):
             value(result)
+    assert effects.count("effects", key) == 1
+
+
+@pytest.mark.parametrize("name", ["unique", pytest.param("plain", marks=RED)])
+def test_unique_task_sends_one_message_until_it_has_run(
+    tasks: Any, effects: Effects, name: str
+) -> None:
+    key = fresh_key()
+    first = tasks[name].apply_async((key, [["sleep", 1]], 1), countdown=0.5)
+    # On its way, and while it runs.
+    for kind in ("sent", "runs"):
+        if kind == "runs":
+            effects.wait("runs", key)
+        assert tasks[name].delay(key, [["sleep", 1]], 1).id == first.id
+    assert value(first) == 1
+    assert effects.count("runs", key) == 1
+    # Its place is free when it is done.
+    place = f"*{key}*:unique"
+    eventually(lambda: not effects.client.keys(place), 5)
+    again = tasks[name].delay(key, [["sleep", 1]], 1)
+    assert again.id != first.id
+    assert value(again) == 1
     assert effects.count("effects", key) == 1
 
 
