@@ -5,11 +5,12 @@ its pool, a worker is stopped past its lease and continued, or shut down warm; t
 also the place of records and results, is killed and restarted once. In the end each order was
 charged once, mailed once and closed once, with what the bank and the mail server have said.
 
-Kombu takes a message off its list before it notes that it took it, and with its hands full it keeps
-it for a while: a worker that is killed then loses the message, whatever a library does. So who
-placed the orders looks after those that are still open when the workers have nothing to do, and
-places them again, as anybody must. Such a message has left no record. One that has begun, or was
-put off, and is gone would be our loss, and is a fault; so are more losses than kills.
+Kombu pops a message off its list, and notes that it was taken in a second command: a worker that is
+killed between the two, or a broker before its answer is out, loses the message, whatever a library
+does (``drivers/test_transport.py`` of fencekit-celery shows it with kombu alone). So who placed the
+orders looks after those that are still open when nothing is left to do, and places them again, as
+anybody must. For each of them the broker's own log of writes has to have a message of this order
+that was popped and never noted. An order that is open without one is our loss: none is allowed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 from fencekit import idempotency_key
 from fencekit.celery.stores import store_of
 from harness import servers
+from harness.letters import DURABLE, letters
 from harness.servers import Server
 from harness.workers import Worker, close_app
 
@@ -53,6 +55,7 @@ class Crew:
             "ORDERS_VISIBILITY": "6",
         }
         self.done: Counter[str] = Counter()
+        self.unexplained = 0
         self.workers = [self._start() for _ in range(WORKERS)]
 
     def harm(self) -> None:
@@ -117,8 +120,7 @@ def _shop(broker: Server, outside: Server) -> Iterator[Any]:
 
 def run(minutes: float) -> bool:
     """Place the orders, do harm meanwhile, and count."""
-    durable = ("--appendonly", "yes", "--appendfsync", "always")
-    with servers.start(args=durable) as broker, servers.start() as outside:
+    with servers.start(args=DURABLE) as broker, servers.start() as outside:
         with _shop(broker, outside) as module:
             shop = module.shop()
             names = [f"o-{number}" for number in range(ORDERS)]
@@ -138,7 +140,7 @@ def _hammer(module: Any, crew: Crew, broker: Server, names: list[str], seconds: 
     # The last part is for peace: what was put off comes back, and the visibility timeout passes.
     war = began + min(seconds * 0.7, 120)
     restarted, placed, again, next_harm = False, 0, 0, began + 5
-    idle_since = None
+    idle_since, known = None, set[str]()
     while time.monotonic() < began + seconds:
         now = time.monotonic()
         if placed < len(names):
@@ -165,10 +167,9 @@ def _hammer(module: Any, crew: Crew, broker: Server, names: list[str], seconds: 
             idle_since = None
             for name in _open(shop, names):
                 again += 1
-                standing = _standing(module, name)
-                print(f"{name} is open, and no message is left: {standing}")
-                if set(standing.values()) - {"done", "not begun"}:
-                    crew.done["LOST IN MID-RUN"] += 1
+                lost = _lost(broker, name, known)
+                print(f"{name} is open: {_standing(module, name)}; popped, never noted: {lost}")
+                crew.unexplained += not lost
                 module.place(name, 500)
         time.sleep(0.1)
     time.sleep(1)
@@ -190,6 +191,17 @@ def _standing(module: Any, name: str) -> dict[str, str]:
     return standing
 
 
+def _lost(broker: Server, name: str, known: set[str]) -> list[str]:
+    """The tasks of an order's messages that were popped, never noted and not told before."""
+    lost = [
+        letter
+        for letter in letters(broker)
+        if letter.state == "popped" and f"'{name}'" in letter.arguments and letter.tag not in known
+    ]
+    known.update(letter.tag for letter in lost)
+    return [letter.task for letter in lost]
+
+
 def _messages(broker: Server) -> int:
     return int(broker.call("LLEN", "celery")) + int(broker.call("HLEN", "unacked"))
 
@@ -204,7 +216,8 @@ def _judge(shop: Any, names: list[str], again: int, crew: Crew) -> bool:
         f"{len(names)} orders: {sum(charges.values())} charges, {sum(mails.values())} e-mails, "
         f"{sum(closed.values())} closed; the bank was asked "
         f"{int(shop.client.get('charges:asked') or 0)} times; faults: {faults}, 1 broker restart; "
-        f"{again} orders placed again because the broker lost a message"
+        f"{again} orders placed again, {crew.unexplained} of them without a message that the "
+        "transport is seen to have lost"
     )
     for what, found, expected in (
         ("charges", charges, Counter(names)),
@@ -214,8 +227,6 @@ def _judge(shop: Any, names: list[str], again: int, crew: Crew) -> bool:
         if found != expected:
             missing, more = sorted(expected - found)[:5], sorted(found - expected)[:5]
             print(f"{what}: missing {missing}, too many {more}")
-    # One for each worker that was killed, and for each connection that the broker's end has cut.
-    least_lost = again <= crew.done.total() + WORKERS and not crew.done["LOST IN MID-RUN"]
-    if not least_lost:
-        print("too many messages were lost, or one that had begun")
-    return charges == mails == Counter(names) and closed == wanted and least_lost
+    if crew.unexplained:
+        print("an order was left open, and the broker's log has no message of it that was lost")
+    return charges == mails == Counter(names) and closed == wanted and not crew.unexplained
