@@ -120,7 +120,8 @@ class Server:
     def clean(self) -> None:
         """Make it as good as new: no data, no scripts, no statistics, nobody paused, nobody there.
 
-        A client that an earlier test forgot must not be counted by this one.
+        Its user has the rules again that it was given. A client that an earlier test forgot must
+        not be counted by this one.
         """
         with Wire(self.unix_path) as wire:
             for words in (
@@ -132,6 +133,15 @@ class Server:
                 ("CONFIG", "RESETSTAT"),
             ):
                 wire.call(*words)
+
+        self._allow()
+
+    def _allow(self) -> None:
+        """Let the user do what it was started with, whatever an earlier test made of that."""
+        if self._acl is not None:
+            # Redis 6.2 gives a new user every channel, and refuses a pattern beside that.
+            rules = ["on", f">{ACL_PASSWORD}", *self._acl.split()]
+            self.call("ACL", "SETUSER", ACL_USER, "reset", "resetchannels", *rules)
 
     def launch(self) -> None:
         """Start the process and return when it answers.
@@ -147,10 +157,7 @@ class Server:
                 self.kill()
                 raise ServerDidNotStart(f"{self.kind} on port {self.port}:\n{self.log()[-3000:]}")
             time.sleep(0.002)
-        if self._acl is not None:
-            # Redis 6.2 gives a new user every channel, and refuses a pattern beside that.
-            rules = ["on", f">{ACL_PASSWORD}", *self._acl.split()]
-            self.call("ACL", "SETUSER", ACL_USER, "reset", "resetchannels", *rules)
+        self._allow()
 
     def pause(self) -> None:
         """Stop the process with SIGSTOP: connections stay open and nothing is answered."""

@@ -10,7 +10,7 @@ import pytest
 
 from harness import kinds
 from harness.clients import opened
-from harness.servers import ServerDidNotStart, start
+from harness.servers import ACL_USER, ServerDidNotStart, start
 
 if TYPE_CHECKING:
     from harness.fixtures import ServerPool
@@ -102,6 +102,14 @@ def test_the_acl_user_may_do_only_what_its_rules_say(
             client.set("other", "1")
         with pytest.raises(Exception, match=r"(?i)permission"):
             client.flushall()
+
+
+def test_what_a_test_made_of_the_acl_user_is_undone(servers: ServerPool) -> None:
+    rules = "~* &* +@all"
+    server = servers.clean(acl=rules)
+    server.call("ACL", "SETUSER", ACL_USER, "reset", "off")
+    with opened(servers.clean(acl=rules).url) as client:
+        assert client.ping()
 
 
 def test_a_missing_kind_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
