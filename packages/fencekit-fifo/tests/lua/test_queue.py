@@ -284,7 +284,20 @@ def test_every_key_has_a_ttl(queue: Queue) -> None:
     assert all(queue.client.pttl(key) > 0 for key in keys)
 
 
-@falls_without("fifo_beat", "redis.call('PEXPIRE', key, whole)")
+@falls_without("fifo_beat", "math.min(left, redis.call('PTTL', queue))", "left")
+def test_beats_at_their_usual_pace_keep_the_queue(queue: Queue) -> None:
+    """However short the time between two beats: the second finds the members' time nearly whole."""
+    queue.acquire("a")
+    queue.acquire("b")
+    keys = queue.terms.names
+    for key in (keys.queue, keys.tickets):  # as they are after most of their time
+        queue.client.pexpire(key, ALIVE)
+    queue.beat()
+    queue.beat()
+    assert all(queue.client.pttl(key) > ALIVE for key in (keys.queue, keys.tickets, keys.members))
+
+
+@falls_without("fifo_beat", "math.max(whole, redis.call('PTTL', key))", "redis.call('PTTL', key)")
 def test_beats_keep_the_queue_alive(queue: Queue) -> None:
     granted(queue.acquire("a"))
     queue.acquire("b")
@@ -409,8 +422,10 @@ def test_a_queue_that_has_seen_a_million_tickets_does_not_grow(
                 for one in (come, gone):
                     pipe.evalsha(one.script.sha, len(one.keys), *one.keys, *one.args)
             pipe.execute()
+        # A million take longer than a lease, and than a queue lives that nobody beats for.
         if pattern == "given up":
-            queue.renew("holder", token)  # a million take longer than a lease
+            queue.renew("holder", token)
+        queue.beat()
         costs.append(cost())
     # The lock is held by the oldest where it is granted in turn.
     assert client.xlen(keys.queue) == _WAITING + (1 if pattern == "given up" else -1)

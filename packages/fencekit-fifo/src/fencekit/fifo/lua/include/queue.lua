@@ -42,9 +42,10 @@ local function greet(queue, tickets, members, channel, alive_ms, now_us)
   -- Before anything that maxmemory may forbid: a process must not die of a full server.
   redis.call('PEXPIRE', members, math.max(left, whole))
   local added = redis.call('ZADD', members, digits(now_ms + alive_ms), channel)
-  if left < whole - alive_ms then
+  -- The queue's own time: every beat makes that of the members whole again, so theirs tells nothing.
+  if math.min(left, redis.call('PTTL', queue)) < whole - alive_ms then
     for _, key in ipairs({queue, tickets, members}) do
-      redis.call('PEXPIRE', key, whole)
+      redis.call('PEXPIRE', key, math.max(whole, redis.call('PTTL', key)))
     end
   end
   return added == 1
