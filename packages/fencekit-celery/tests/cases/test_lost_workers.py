@@ -23,6 +23,7 @@ from harness.waiting import eventually
 from harness.workers import Effects, Worker, fresh_key
 
 PATIENCE = 40
+OTHER_POOLS = ("threads", "gevent", "eventlet", "solo")
 
 RED = [pytest.mark.xfail(raises=AssertionError, strict=True), pytest.mark.slow]
 StartWorker = Callable[..., Worker]
@@ -35,6 +36,26 @@ def red(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", ["once", pytest.param(name, marks=RED)])
 
 
+def pools(*others: str) -> pytest.MarkDecorator:
+    """Run on prefork, and in the slow run on these as well."""
+    slow = [pytest.param(other, marks=pytest.mark.slow) for other in others]
+    return pytest.mark.parametrize("pool", ["prefork", *slow])
+
+
+def start_restorer(start_worker: StartWorker, pool: str, **options: Any) -> None:
+    """Have messages delivered again: kombu never does it by itself under gevent and eventlet.
+
+    A worker of any queue does it.
+    """
+    if pool in ("gevent", "eventlet"):
+        start_worker(pool="solo", args=("-Q", "other"), **options)
+
+
+def await_control(tasks: Any) -> None:
+    """Wait until a worker hears of revocations, under gevent later than it is ready."""
+    eventually(lambda: tasks["once"].app.control.ping(timeout=1), PATIENCE)
+
+
 @pytest.fixture
 def start_worker(broker: Server, workers: dict[str, Worker]) -> Iterator[StartWorker]:
     """Start workers that end with the test; the shared one is ended first."""
@@ -43,6 +64,8 @@ def start_worker(broker: Server, workers: dict[str, Worker]) -> Iterator[StartWo
     with ExitStack() as stack:
 
         def start(**options: Any) -> Worker:
+            if options.get("pool") in ("gevent", "eventlet"):
+                pytest.importorskip(options["pool"])
             options = {"visibility": 2, **options}
             return stack.enter_context(Worker(broker, **options)).ready()
 
@@ -97,12 +120,10 @@ def test_powertools_5714_what_a_stalled_run_ends_with_does_not_count(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
+@pytest.mark.parametrize("pool", OTHER_POOLS)
 def test_every_pool_recovers_and_keeps_what_is_being_run(
     tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
 ) -> None:
-    if pool in ("gevent", "eventlet"):
-        pytest.importorskip(pool)
     first = start_worker(pool=pool)
     killed, end = fresh_key(), fresh_key()
     result = chain(tasks["once"].s(killed, [["sleep", 1]], "paid"), tasks["collect"].s(end)).delay()
@@ -110,8 +131,7 @@ def test_every_pool_recovers_and_keeps_what_is_being_run(
     first.kill()
     effects.client.set(f"running:{killed}", 0)
     start_worker(pool=pool)
-    # Under gevent and eventlet kombu never delivers again by itself: a worker of any queue does.
-    start_worker(pool="solo", args=("-Q", "other"))
+    start_restorer(start_worker, pool)
     assert value(result) == "paid"
     # Longer than lease and visibility timeout: it is delivered again while it runs.
     lasting = fresh_key()
@@ -191,12 +211,19 @@ def test_celery_5306_a_task_longer_than_the_visibility_timeout(
 
 
 @pytest.mark.slow
-@red("plain")
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        *(("once", pool) for pool in ("prefork", *OTHER_POOLS)),
+        pytest.param("plain", "prefork", marks=RED),
+    ],
+)
 def test_kombu_337_a_countdown_longer_than_the_visibility_timeout(
-    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
-    start_worker(visibility=1)
-    start_worker(visibility=1)
+    start_worker(pool=pool, visibility=1)
+    start_worker(pool=pool, visibility=1)
+    start_restorer(start_worker, pool, visibility=1)
     key = fresh_key()
     result = tasks[name].apply_async((key, [["sleep", 0.3]], 1), countdown=5)
     assert value(result) == 1
@@ -204,6 +231,7 @@ def test_kombu_337_a_countdown_longer_than_the_visibility_timeout(
     assert effects.count("effects", key) == 1
 
 
+# No other pool has a soft limit: it is a signal, to a process of its own.
 def test_time_limits_are_no_verdict_on_the_work(
     tasks: Any, effects: Effects, start_worker: StartWorker
 ) -> None:
@@ -218,11 +246,19 @@ def test_time_limits_are_no_verdict_on_the_work(
     assert effects.count("runs", soft) == 2
 
 
-@pytest.mark.parametrize("name", ["brief", pytest.param("guessed", marks=RED)])
+# Of the others gevent alone has a hard limit: threads, eventlet and solo ignore it.
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        ("brief", "prefork"),
+        pytest.param("brief", "gevent", marks=pytest.mark.slow),
+        pytest.param("guessed", "prefork", marks=RED),
+    ],
+)
 def test_celery_singleton_40_a_hard_time_limit_frees_the_key(
-    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
-    start_worker(visibility=3600)
+    start_worker(pool=pool, visibility=3600)
     hard = fresh_key()
     with pytest.raises(TimeLimitExceeded):
         value(tasks[name].apply_async((hard, [["sleep", 9]], 1), time_limit=1))
@@ -231,10 +267,13 @@ def test_celery_singleton_40_a_hard_time_limit_frees_the_key(
     assert effects.count("effects", hard) == 1
 
 
+# Threads cannot be ended, and solo hears nothing while it runs a task.
+@pools("gevent", "eventlet")
 def test_a_revoked_run_frees_the_key(
-    tasks: Any, effects: Effects, start_worker: StartWorker
+    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
 ) -> None:
-    start_worker(visibility=3600)
+    start_worker(pool=pool, visibility=3600)
+    await_control(tasks)
     key = fresh_key()
     first = tasks["once"].delay(key, [["sleep", 30]], 1)
     effects.wait("runs", key)
@@ -242,29 +281,66 @@ def test_a_revoked_run_frees_the_key(
     eventually(lambda: first.state == "REVOKED", PATIENCE)
     assert value(tasks["once"].delay(key, [], 1), 10) == 1
     assert effects.count("effects", key) == 1
-    # Revoked before it begins, it takes nothing.
-    other = fresh_key()
-    waiting = tasks["once"].apply_async((other,), countdown=2)
+
+
+@pools(*OTHER_POOLS)
+def test_revoked_before_it_begins_it_takes_nothing(
+    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
+) -> None:
+    start_worker(pool=pool, visibility=3600)
+    await_control(tasks)
+    key = fresh_key()
+    waiting = tasks["once"].apply_async((key,), countdown=2)
     waiting.revoke()
     eventually(lambda: waiting.state == "REVOKED", PATIENCE)
-    assert effects.count("runs", other) == 0
+    assert effects.count("runs", key) == 0
+    assert value(tasks["once"].delay(key, [], 1), 10) == 1
+    assert effects.count("effects", key) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    ("pool", "how"),
+    [
+        *((pool, signal.SIGTERM) for pool in ("prefork", *OTHER_POOLS)),
+        *((pool, signal.SIGQUIT) for pool in ("prefork", "threads")),
+    ],
+)
 def test_a_shutdown_loses_nothing(
-    tasks: Any, effects: Effects, start_worker: StartWorker, how: signal.Signals
+    tasks: Any, effects: Effects, start_worker: StartWorker, how: signal.Signals, pool: str
 ) -> None:
-    first = start_worker(visibility=3)
+    first = start_worker(pool=pool, visibility=3)
     key = fresh_key()
     result = tasks["once"].delay(key, [["sleep", 2]], "whole")
     effects.wait("runs", key)
     first.signal(how)
     first.ended()
     effects.client.set(f"running:{key}", 0)
-    start_worker(visibility=3)
+    start_worker(pool=pool, visibility=3)
+    start_restorer(start_worker, pool, visibility=3)
     assert value(result) == "whole"
     time.sleep(0.5)
+    assert effects.count("effects", key) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", "once"])
+@pytest.mark.parametrize("pool", ["gevent", "eventlet", "solo"])
+def test_a_cold_shutdown_that_celery_cannot_do_leaves_the_key_free(
+    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str, name: str
+) -> None:
+    # Celery's handler raises in these pools when the messages have been acknowledged: they are
+    # gone, or have failed, with a bare task too. The work can be asked for again.
+    first = start_worker(pool=pool, visibility=3)
+    key = fresh_key()
+    result = tasks[name].delay(key, [["sleep", 2]], "whole")
+    effects.wait("runs", key)
+    first.signal(signal.SIGQUIT)
+    first.ended()
+    assert result.state == ("FAILURE" if pool == "solo" else "PENDING")
+    assert effects.client.hlen("unacked") == effects.client.llen("celery") == 0
+    start_worker(pool=pool, visibility=3)
+    assert value(tasks[name].delay(key, [["sleep", 0.1]], "whole")) == "whole"
     assert effects.count("effects", key) == 1
 
 
