@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from dataclasses import replace
@@ -111,6 +112,8 @@ class LeaseKeeper:
         self._queue: list[tuple[float, int, Kept]] = []
         self._order = itertools.count()
         self._litter = 0
+        # When the thread looks at the queue next, whatever happens; before all while it is awake.
+        self._wakes_at = -math.inf
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -134,7 +137,8 @@ class LeaseKeeper:
                     kept.dropped = True
                     raise
                 self._thread = thread
-            elif self._queue[0][2] is kept:
+            elif self._queue[0][0] < self._wakes_at:
+                # Else it looks in time by itself: waking it for each lease costs short work much.
                 self._changed.notify()
 
     def drop(self, kept: Kept) -> None:
@@ -197,7 +201,9 @@ class LeaseKeeper:
                     break
                 # Not longer, even for a lease of hours: it may have been let go.
                 left = self._queue[0][0] - now if self._queue else _LINGER
-                self._changed.wait(min(left, _LINGER))
+                self._wakes_at = now + min(left, _LINGER)
+                self._changed.wait(self._wakes_at - now)
+                self._wakes_at = -math.inf
             due = []
             while self._queue and self._queue[0][0] <= now:
                 kept = heapq.heappop(self._queue)[2]
