@@ -19,9 +19,9 @@ from harness.workers import Worker, close_app
 
 __all__ = ["THROUGHPUT"]
 
-ROUNDS: Final = 12
+ROUNDS: Final = 24
 CYCLES: Final = 200
-KINDS: Final = ("bare", "once", "locked")
+KINDS: Final = ("bare", "floor", "once", "locked")
 _fresh = itertools.count()
 
 
@@ -35,7 +35,7 @@ def _measure(stand: Stand) -> Iterator[Figure]:
         counts = {kind: _count(stand, kind) for kind in KINDS}
         timings = Timings(KINDS)
         for index in range(ROUNDS):
-            for kind in (*KINDS[index % 3 :], *KINDS[: index % 3]):
+            for kind in (*KINDS[index % len(KINDS) :], *KINDS[: index % len(KINDS)]):
                 timings.rounds[kind].append(_round(server, kind, CYCLES) / CYCLES)
     close_app(tasks.app)
     more = {kind: counts[kind] - counts["bare"] for kind in KINDS}
@@ -45,6 +45,10 @@ def _measure(stand: Stand) -> Iterator[Figure]:
     note = timings.note("bare", "once")
     yield Figure(
         "time of the bare task", 1 / timings.speed("once", "bare"), "×", at_most(1.15), note
+    )
+    note = timings.note("bare", "floor")
+    yield Figure(
+        "the same of two bare scripts by hand", 1 / timings.speed("floor", "bare"), "×", note=note
     )
     note = timings.note("bare", "locked")
     yield Figure("the same with a lock", 1 / timings.speed("locked", "bare"), "×", note=note)
