@@ -40,7 +40,7 @@ FROZEN = {
     for path in sorted(Path(__file__).parent.glob("[0-9]*.json"))
 }
 _OLD_AGE = 3_600_000
-_TOKEN, _MOMENT = re.compile(r"\d{16}"), re.compile(r"\d{13}(-\d+)?|\d{10}\.\d{6}")
+_TOKEN, _MOMENT = re.compile(r"\d{16}"), re.compile(r"\d{13}(-\d+)?|\d{10}(\.\d{1,6})?")
 _HEAD = bytes.fromhex("a1010203040506")
 
 
