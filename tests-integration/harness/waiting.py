@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,3 +42,16 @@ async def eventually_async(
             raise AssertionError(f"not within {timeout:g} s: {why or predicate}; last {value!r}")
         await asyncio.sleep(interval)
     return value
+
+
+async def until_waiting(lock: Any, count: int) -> None:
+    """Return when so many wait for a FIFO lock.
+
+    Raises:
+        AssertionError: They do not within a thousand looks; shows the lock's statistics.
+    """
+    for _ in range(1000):
+        if (await lock.stats()).waiting == count:
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(await lock.stats())

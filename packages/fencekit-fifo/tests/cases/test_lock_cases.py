@@ -36,7 +36,7 @@ from harness.naive_locks import ByteComparingLock, WallClockLock
 from harness.proxy import Proxy
 from harness.servers import Server
 from harness.twins import Twin
-from harness.waiting import eventually, eventually_async
+from harness.waiting import eventually, eventually_async, until_waiting
 
 LOCK = "fencekit:{invoices}:lock"
 
@@ -373,7 +373,7 @@ async def test_lock_python_redis_lock_26(twin: Twin, redis_url: str) -> None:
         with Child(hold_and_die, redis_url) as child:
             child.expect("holds", 30.0)
             waiter = asyncio.create_task(lock.acquire(5))
-            await _until_waiting(lock, 1)
+            await until_waiting(lock, 1)
             killed = time.monotonic()
             child.kill()
             lease = await waiter
@@ -582,7 +582,7 @@ async def test_lock_forbidden_channels(servers: Any) -> None:
         elsewhere, lock = FifoLock(other, "invoices"), FifoLock(client, "invoices")
         lease = await elsewhere.acquire()
         waiters = [asyncio.create_task(lock.acquire(10)) for _ in range(3)]
-        await _until_waiting(lock, 3)
+        await until_waiting(lock, 3)
         released = time.monotonic()
         await elsewhere.release(lease)
         for waiter in asyncio.as_completed(waiters):
@@ -610,21 +610,13 @@ async def test_lock_on_a_cluster(cluster_server: Any, colour: str) -> None:
         tasks = []
         for number in range(6):
             tasks.append(asyncio.create_task(wait(number, locks[number % 2])))
-            await _until_waiting(locks[0], number + 1)
+            await until_waiting(locks[0], number + 1)
         started = time.monotonic()
         await locks[0].release(lease)
         await asyncio.gather(*tasks)
         assert entered == list(range(6))
         assert time.monotonic() - started < 1.5
     await twin.close()
-
-
-async def _until_waiting(lock: Any, count: int) -> None:
-    for _ in range(1000):
-        if (await lock.stats()).waiting == count:
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError(await lock.stats())
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
@@ -652,7 +644,7 @@ async def test_lock_on_each_server(
     for number in range(4):
         # One at a time: two clients' commands are in no order.
         tasks.append(asyncio.create_task(wait(number)))
-        await _until_waiting(locks[0], number + 1)
+        await until_waiting(locks[0], number + 1)
     await locks[0].release(first)
     await asyncio.gather(*tasks)
     assert entered == [0, 1, 2, 3]

@@ -16,7 +16,7 @@ from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased
 from harness.clients import aopened
 from harness.fifo import Queue
 from harness.twins import Twin
-from harness.waiting import eventually_async
+from harness.waiting import eventually_async, until_waiting
 
 
 async def test_hold_and_by_hand(twin: Twin) -> None:
@@ -48,19 +48,11 @@ async def test_waiters_enter_in_order_of_arrival(twin: Twin) -> None:
     for number in range(20):
         tasks.append(asyncio.create_task(wait(number)))
         # One at a time, so that threads arrive in this order.
-        await _until_waiting(lock, number + 1)
+        await until_waiting(lock, number + 1)
     await lock.release(first)
     await asyncio.gather(*tasks)
     assert entered == list(range(20))
     assert positions == list(range(20))
-
-
-async def _until_waiting(lock: Any, count: int) -> None:
-    for _ in range(1000):
-        if (await lock.stats()).waiting == count:
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError(await lock.stats())
 
 
 async def test_running_out_of_time_gives_up_the_place(twin: Twin, queue: Queue) -> None:
@@ -89,7 +81,7 @@ async def test_stats(twin: Twin) -> None:
     lock = twin.lock()
     lease = await lock.acquire()
     waiter = asyncio.create_task(lock.acquire())
-    await _until_waiting(lock, 1)
+    await until_waiting(lock, 1)
     await asyncio.sleep(0.05)
     stats = await lock.stats()
     assert stats.holder == lease.owner_id
@@ -154,7 +146,7 @@ async def test_a_waiter_that_was_offered_the_lock_is_renewed(twin: Twin, queue: 
     lock = twin.lock(lease_ms=2000)
     first = await lock.acquire()
     waiter = asyncio.create_task(lock.acquire())
-    await _until_waiting(lock, 1)
+    await until_waiting(lock, 1)
     await lock.release(first)
     lease = await waiter
     await _until_renewed(queue)
@@ -210,8 +202,8 @@ async def test_two_locks_of_one_client_do_not_mix(twin: Twin) -> None:
     one, two = twin.lock("one"), twin.lock("two")
     leases = [await one.acquire(), await two.acquire()]
     waiters = [asyncio.create_task(lock.acquire()) for lock in (one, two)]
-    await _until_waiting(one, 1)
-    await _until_waiting(two, 1)
+    await until_waiting(one, 1)
+    await until_waiting(two, 1)
     await one.release(leases[0])
     first = await waiters[0]
     assert first.resource == "one"
@@ -227,7 +219,7 @@ async def test_different_settings_share_one_queue(twin: Twin) -> None:
     waiters = []
     for count, lock in enumerate((long, short, long), start=1):
         waiters.append((lock, asyncio.create_task(lock.acquire())))
-        await _until_waiting(short, count)
+        await until_waiting(short, count)
     await short.release(lease)
     for lock, waiter in waiters:
         await lock.release(await asyncio.wait_for(waiter, 5))
@@ -258,7 +250,7 @@ async def test_a_waiter_tells_that_it_waited(twin: Twin) -> None:
     lease = await lock.acquire()
     assert events == []
     waiter = asyncio.create_task(lock.acquire())
-    await _until_waiting(lock, 1)
+    await until_waiting(lock, 1)
     await lock.release(lease)
     await lock.release(await waiter)
     assert isinstance(events[0], LockWaited)
@@ -271,7 +263,7 @@ async def test_a_plain_lock_of_the_name_excludes_and_shares_the_fence(
     fifo, plain = twin.lock(), AsyncDistributedLock(async_redis_client)
     handle = await plain.acquire("invoices", ttl=timedelta(seconds=30))
     waiter = asyncio.create_task(fifo.acquire())
-    await _until_waiting(fifo, 1)
+    await until_waiting(fifo, 1)
     released = time.monotonic()
     await plain.release(handle)
     lease = await asyncio.wait_for(waiter, 5)
@@ -346,11 +338,11 @@ async def test_cancelled_waiters_leave_nothing(async_redis_client: Any, queue: Q
     lock = FifoLock(async_redis_client, "invoices")
     lease = await lock.acquire()
     tasks = [asyncio.create_task(lock.acquire()) for _ in range(20)]
-    await _until_waiting(lock, 20)
+    await until_waiting(lock, 20)
     for task in tasks[::2]:
         task.cancel()
     await asyncio.gather(*tasks[::2], return_exceptions=True)
-    await _until_waiting(lock, 10)
+    await until_waiting(lock, 10)
     await lock.release(lease)
     for task in tasks[1::2]:
         await lock.release(await task)
@@ -361,7 +353,7 @@ async def test_a_cancelled_release_still_hands_over(async_redis_client: Any) -> 
     lock = FifoLock(async_redis_client, "invoices")
     lease = await lock.acquire()
     waiter = asyncio.create_task(lock.acquire())
-    await _until_waiting(lock, 1)
+    await until_waiting(lock, 1)
     release = asyncio.create_task(lock.release(lease))
     await asyncio.sleep(0)
     release.cancel()
