@@ -1,10 +1,12 @@
 """What PyPI would get: the five sdists and wheels that `hatch run wheels:install` built into dist/.
 
 Shown red once each with a distribution broken on purpose: a `.lua` file left out by `exclude`, a
-satellite with a `fencekit/__init__.py`, a `py.typed` deleted, an `import pydantic` in core.
+satellite with a `fencekit/__init__.py`, a `py.typed` deleted, an `import pydantic` in core, `tests`
+in an sdist, a README with a relative link, a satellite that accepts `<0.1` or `<0.3` of core.
 """
 
 import ast
+import re
 import subprocess
 import sys
 import tarfile
@@ -15,6 +17,8 @@ from importlib.metadata import Distribution, distribution, version
 from pathlib import Path, PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import fencekit
 
@@ -32,6 +36,8 @@ ALLOWED = {
     "fencekit.django": {"django"},
     "fencekit.celery": {"celery", "kombu"},
 }
+COPIED_INTO_SDISTS = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
+WORKSHOP = {"tests", "tests-integration", "changes", "__pycache__", ".github", "harness"}
 EXTEND_PATH = '__path__ = __import__("pkgutil").extend_path(__path__, __name__)'
 
 each_distribution = pytest.mark.parametrize("dist", FOLDERS)
@@ -104,18 +110,56 @@ def test_core_opens_the_namespace_in_its_first_statement() -> None:
 
 
 @each_distribution
-def test_sdist_is_complete(dist: str) -> None:
+def test_sdist_holds_what_the_wheel_is_built_from_and_nothing_else(dist: str) -> None:
     found = files_in_sdist(dist)
     folder = ROOT / "packages" / dist
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+    beside = {name for name in found if not name.startswith("src/")}
+    # Hatchling adds the last two: the metadata, and what its own builds leave out.
+    assert beside == {*COPIED_INTO_SDISTS, "PKG-INFO", ".gitignore"}
+    for name in COPIED_INTO_SDISTS:
         assert found[name] == (folder / name).read_bytes(), name
-    for room in ("src", "tests"):
-        inside = {
-            name.removeprefix(room + "/"): content
-            for name, content in found.items()
-            if name.startswith(room + "/")
-        }
-        assert inside == files_in_folder(folder / room)
+    inside = {
+        name.removeprefix("src/"): content
+        for name, content in found.items()
+        if name.startswith("src/")
+    }
+    assert inside == files_in_folder(folder / "src")
+
+
+@each_distribution
+def test_nothing_of_the_workshop_is_published(dist: str) -> None:
+    for name in (*files_in_wheel(dist), *files_in_sdist(dist)):
+        path = PurePosixPath(name)
+        assert not WORKSHOP & set(path.parts), name
+        assert not path.name.startswith(("test_", "conftest")), name
+        assert path.suffix not in {".pyc", ".orig", ".rej", ".rdb", ".sqlite3"}, name
+
+
+@each_distribution
+def test_readme_links_to_nothing_that_pypi_lacks(dist: str) -> None:
+    (name,) = (n for n in files_in_wheel(dist) if n.endswith(".dist-info/METADATA"))
+    shown = Parser().parsestr(files_in_wheel(dist)[name].decode()).get_payload()
+    assert isinstance(shown, str)
+    assert shown == (ROOT / "packages" / dist / "README.md").read_text()
+    links = re.findall(r"\]\(([^)\s]+)", shown)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+@each_satellite
+def test_satellite_accepts_the_core_beside_it(dist: str) -> None:
+    (need,) = (n for n in requires(dist) if n.name == "fencekit-core")
+    assert need.specifier.contains(version("fencekit-core"))
+    # A minor version of core may change what satellites share with it.
+    assert not need.specifier.contains(next_minor(version("fencekit-core")))
+
+
+def requires(dist: str) -> list[Requirement]:
+    return [Requirement(need) for need in distribution(dist).requires or []]
+
+
+def next_minor(of: str) -> str:
+    release = Version(of)
+    return f"{release.major}.{release.minor + 1}.0"
 
 
 @each_distribution
