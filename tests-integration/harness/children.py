@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["Child", "ChildEnded", "hear", "tell"]
 
 _MARK = "\x1e"
+# How long a child may take to load its module, seconds. It depends on what else the machine does
+# (ten seconds were not enough where six test workers shared two cores), and says nothing of what
+# is tested.
+_START = 60.0
 
 
 class ChildEnded(Exception):
@@ -74,6 +78,7 @@ class Child(Process):
         )
         self.output: list[str] = []
         self._told: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+        self._started = threading.Event()
         self._errors: list[str] = []
         self._readers = [
             threading.Thread(target=self._read_output, daemon=True),
@@ -82,13 +87,23 @@ class Child(Process):
         for reader in self._readers:
             reader.start()
 
+    def started(self) -> None:
+        """Return when its function is about to run, or it has ended.
+
+        Raises:
+            TimeoutError: It has not loaded its module within a minute.
+        """
+        if not self._started.wait(_START):
+            raise TimeoutError(f"the child did not start in {_START:g} s")
+
     def next(self, timeout: float = 10.0) -> list[Any]:
         """Return what the child tells next.
 
         Raises:
             ChildEnded: It ended.
-            TimeoutError: It tells nothing within `timeout` seconds.
+            TimeoutError: Once started, it tells nothing within `timeout` seconds.
         """
+        self.started()
         try:
             told = self._told.get(timeout=timeout)
         except queue.Empty:
@@ -106,7 +121,7 @@ class Child(Process):
         Raises:
             AssertionError: It begins otherwise.
             ChildEnded: The child ended.
-            TimeoutError: It tells nothing within `timeout` seconds.
+            TimeoutError: Once started, it tells nothing within `timeout` seconds.
         """
         told = self.next(timeout)
         assert told[0] == word, f"expected {word!r}, was told {told!r}"
@@ -132,11 +147,14 @@ class Child(Process):
     def _read_output(self) -> None:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
-            if line.startswith(_MARK):
+            if line == _MARK + "\n":
+                self._started.set()
+            elif line.startswith(_MARK):
                 self._told.put(json.loads(line[len(_MARK) :]))
             else:
                 self.output.append(line)
         self._told.put(None)
+        self._started.set()
 
     def _read_errors(self) -> None:
         assert self.popen.stderr is not None
@@ -166,6 +184,8 @@ def _main(source: str, name: str, args: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["__child__"] = module
     spec.loader.exec_module(module)
+    sys.stdout.write(f"{_MARK}\n")
+    sys.stdout.flush()
     result = getattr(module, name)(*json.loads(args))
     if asyncio.iscoroutine(result):
         asyncio.run(result)

@@ -44,6 +44,16 @@ async def eventually_async(
     return value
 
 
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, as often as it takes, and return when it has ended.
+
+    Once is not always enough: redis-py's async client loses a cancellation now and then.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
 async def until_waiting(lock: Any, count: int) -> None:
     """Return when so many wait for a FIFO lock.
 

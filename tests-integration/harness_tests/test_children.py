@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +62,20 @@ def test_runs_a_coroutine_function() -> None:
     with Child(nap) as child:
         child.expect("awake")
         assert child.wait() == 0
+
+
+def test_the_time_that_it_takes_to_start_is_not_counted(tmp_path: Path) -> None:
+    source = tmp_path / "slow_to_load.py"
+    source.write_text(
+        "import time\n"
+        "from harness.children import tell\n"
+        "if __name__ == '__child__':\n"
+        "    time.sleep(0.5)\n"
+        "def ready():\n"
+        "    tell('ready')\n"
+    )
+    with Child(runpy.run_path(str(source))["ready"]) as child:
+        child.expect("ready", timeout=0.3)
 
 
 def test_stops_and_continues() -> None:

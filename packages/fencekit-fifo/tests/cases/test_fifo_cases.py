@@ -7,6 +7,10 @@ library taken out (`red_by`, the parameter "mutated"), or broken as its paramete
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
+import signal
+import threading
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -24,13 +28,14 @@ from harness.mutations import changed, lua, red_by
 from harness.naive_fifo import NaiveFifoLock
 from harness.proxy import Proxy
 from harness.twins import Twin
-from harness.waiting import eventually, eventually_async
+from harness.waiting import cancelled, eventually, eventually_async
 
 KINDS: dict[str, Any] = {"fifo": FifoLock, "forgetful": FifoLock, "naive": NaiveFifoLock}
 
 
 async def wait_in_line(url: str, kind: str, options: dict[str, Any], waiters: int = 1) -> None:
-    """In a child: queue, say when each enters, and hold until told otherwise."""
+    """In a child: when told to, queue, say when each enters, and hold until told otherwise."""
+    hear()
     if kind == "forgetful":  # who has lost a place does not ask again
         Room.recheck = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005 - a method
     async with aopened(url) as client:
@@ -50,6 +55,31 @@ async def wait_in_line(url: str, kind: str, options: dict[str, Any], waiters: in
 
         tell("queueing")
         await asyncio.gather(*(one(number) for number in range(waiters)))
+
+
+def ten_in_line(url: str, kind: str) -> None:
+    """In a child: when told to, queue in ten processes, which end with this one at the latest.
+
+    Forked, because ten interpreters would take seconds to start.
+    """
+    importlib.import_module("redis.asyncio")  # here once, instead of ten times below
+    hear()
+    ends, ours = os.pipe()
+    for _ in range(10):
+        if os.fork() == 0:
+            os.close(ours)
+            threading.Thread(target=lambda: os.read(ends, 1) or os._exit(0), daemon=True).start()
+            asyncio.run(_wait(url, kind))
+            os._exit(0)
+    for _ in range(10):
+        os.wait()
+        tell("dead")
+
+
+async def _wait(url: str, kind: str) -> None:
+    async with aopened(url) as client:
+        tell("waits", os.getpid())
+        await KINDS[kind](client, "invoices").acquire()
 
 
 def _queued(queue: Queue, kind: str) -> int:
@@ -72,23 +102,25 @@ async def test_fifo_redisson_2099(redis_url: str, queue: Queue, kind: str) -> No
 
 async def _over_the_dead(redis_url: str, queue: Queue, kind: str) -> float:
     """How long the eleventh took to enter, seconds; 0 where it should not, and did not."""
-    async with aopened(redis_url) as client:
-        lock = KINDS[kind](client, "invoices")
-        lease = await lock.acquire()
-        with ExitStack() as stack:
-            dead = [
-                stack.enter_context(Child(wait_in_line, redis_url, kind, {})) for _ in range(10)
-            ]
+    with Child(ten_in_line, redis_url, kind) as parent:
+        parent.started()
+        async with aopened(redis_url) as client:
+            lock = KINDS[kind](client, "invoices")
+            lease = await lock.acquire()
+            parent.tell("go")
             await eventually_async(lambda: _queued(queue, kind) == 10, 30)
             eleventh = asyncio.create_task(lock.acquire())
             await eventually_async(lambda: _queued(queue, kind) == 11, 5)
-            for child in dead:
-                child.kill()
+            for pid in [parent.expect("waits")[1] for _ in range(10)]:
+                os.kill(pid, signal.SIGKILL)
+            for _ in range(10):
+                parent.expect("dead")
             released = time.monotonic()
             await lock.release(lease)
             if kind == "naive":
-                with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(eleventh, 1.0)
+                await asyncio.wait([eleventh], timeout=1.0)
+                assert not eleventh.done()
+                await cancelled(eleventh)
                 return 0.0
             lease = await asyncio.wait_for(eleventh, 5.0)
             took = time.monotonic() - released
@@ -101,16 +133,19 @@ def test_fifo_redisson_5503(redis_url: str, queue: Queue, kind: str) -> None:
     """A queued process is stopped past its window and continued: it enters in the end, alone."""
     options = {"lease_ms": 10_000, "alive_ms": 1500}
     with ExitStack() as stack:
-        holder = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
+        holder, sleeper, other = children = [
+            stack.enter_context(Child(wait_in_line, redis_url, kind, options)) for _ in range(3)
+        ]
+        for child in children:
+            child.started()
+        holder.tell("go")
         holder.expect("queueing")
         holder.expect("entered")
-        sleeper = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
-        eventually(lambda: len(queue.queued) == 1, 30)
-        [(_, place)] = queue.client.xrange(queue.terms.names.queue)
-        other = stack.enter_context(Child(wait_in_line, redis_url, kind, options))
-        eventually(lambda: len(queue.queued) == 2, 30)
-        sleeper.expect("queueing")
-        other.expect("queueing")
+        for child, queued in ((sleeper, 1), (other, 2)):
+            child.tell("go")
+            child.expect("queueing")
+            eventually(lambda queued=queued: len(queue.queued) == queued, 10)  # type: ignore[misc]
+        [(_, place), _] = queue.client.xrange(queue.terms.names.queue)
         sleeper.pause()
         eventually(lambda: _is_dead(queue, place[b"c"]), 10)
         holder.tell("go")
@@ -119,12 +154,12 @@ def test_fifo_redisson_5503(redis_url: str, queue: Queue, kind: str) -> None:
         other.expect("entered")
         sleeper.resume()
         with pytest.raises(TimeoutError):
-            sleeper.next(1.0)
+            sleeper.next(0.5)
         other.tell("go")
         assert other.expect("released")[1] == ""
         if kind == "forgetful":
             with pytest.raises(TimeoutError):
-                sleeper.expect("entered", 3.0)
+                sleeper.expect("entered", 2.0)
             return
         sleeper.expect("entered", 20.0)
         sleeper.tell("go")
@@ -226,10 +261,12 @@ async def test_fifo_a_waiter_that_dies_after_its_offer_costs_one_offer(
 ) -> None:
     """A process is killed between offer and take-up: the next enters when the offer is over."""
     options: dict[str, Any] = {"lease_ms": 2000}
-    async with aopened(redis_url) as client:
-        lock = FifoLock(client, "invoices", **options)
-        lease = await lock.acquire()
-        with Child(wait_in_line, redis_url, "fifo", options) as dying:
+    with Child(wait_in_line, redis_url, "fifo", options) as dying:
+        dying.started()
+        async with aopened(redis_url) as client:
+            lock = FifoLock(client, "invoices", **options)
+            lease = await lock.acquire()
+            dying.tell("go")
             await eventually_async(lambda: len(queue.queued) == 1, 10)
             waiter = asyncio.create_task(lock.acquire())
             await eventually_async(lambda: len(queue.queued) == 2, 5)
