@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from conformance.stage import PROFILES, QUICK, Profile, Rig, Site, Stage
+from conformance.columns import PROFILES, QUICK, Profile
+from conformance.results import collected
+from conformance.stage import Rig, Site, Stage
 from harness.clients import Colour
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where xdist's workers report to, keep what each test came to."""
+    plugin = None if hasattr(config, "workerinput") else collected()
+    if plugin is not None:
+        config.pluginmanager.register(plugin)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,4 +1,4 @@
-"""What the conformance suite runs on: servers of every topology, clients of every make, an adapter.
+"""What the conformance suite runs on: servers of a topology, clients of every make, an adapter.
 
 A test body is written once, as a coroutine, for both colours. What a method of fencekit returns
 goes through `got`: a sync method has done its work by then, an async one is awaited::
@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import re
-import signal
 import threading
 import time
-import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from conformance.columns import Profile
 from fencekit import (
     AsyncDistributedLock,
     AsyncFenceGate,
@@ -39,19 +35,16 @@ from fencekit import (
 )
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.sync import SyncDriver
-from harness import kinds
+from fencekit.fifo import FifoLock, SyncFifoLock
 from harness.clients import Colour, Family, aclose, close, make
-from harness.kinds import ServerKind
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
 from harness.topologies import cluster, sentinel
 from harness.wire import ReplyError
 
 __all__ = [
     "LONG",
-    "PROFILES",
     "SHORT",
     "Backend",
-    "Profile",
     "Rig",
     "Running",
     "Site",
@@ -59,11 +52,8 @@ __all__ = [
     "drive",
     "entered",
     "got",
-    "in_a_fork",
     "ms",
 ]
-
-Topology = Literal["single", "unix", "tls", "sentinel", "cluster"]
 
 _PATIENCE = 20.0  # for a body beside the test, seconds
 
@@ -152,123 +142,6 @@ class _Task(Running):
         return self.task.done()
 
 
-def in_a_fork(work: Callable[[], Any]) -> None:
-    """Run a function in a forked child, and fail where it fails."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001 - a child of a test must end here
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            assert status == 0, f"the child ended with {status}"
-            return
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise AssertionError("the child hangs")
-        time.sleep(0.005)
-
-
-@dataclass(frozen=True)
-class Profile:
-    """One column of the matrix.
-
-    Attributes:
-        kind: the server.
-        topology: how many of them, and how they are reached.
-        colour: sync or async.
-        family: whose client.
-        resp: the client's protocol.
-        decode: whether the client decodes replies.
-        acl: the rules of the user that connects; None: the default user.
-    """
-
-    kind: ServerKind
-    topology: Topology
-    colour: Colour
-    family: Family
-    resp: Literal[2, 3]
-    decode: bool
-    acl: str | None = None
-
-    @property
-    def stage(self) -> str:
-        """Where it plays: profiles of one stage share their servers."""
-        acl = "" if self.acl is None else "-acl"
-        return f"{self.kind}-{self.topology}{acl}"
-
-    def __str__(self) -> str:
-        replies = "str" if self.decode else "bytes"
-        return f"{self.stage}-{self.colour}-{self.family}-resp{self.resp}-{replies}"
-
-
-def _all_profiles() -> Iterator[Profile]:
-    """Yield all that differs on one server; of the other topologies every client, by turns."""
-    replies: list[tuple[Literal[2, 3], bool]] = [(2, False), (3, True), (2, True), (3, False)]
-    colours: list[Colour] = ["sync", "async"]
-    families: list[Family] = ["redis", "valkey"]
-    topologies: list[Topology] = ["unix", "tls", "sentinel", "cluster"]
-    for number, kind in enumerate(kinds.ALL_KINDS):
-        for colour in colours:
-            for family in families:
-                for resp, decode in replies:
-                    yield Profile(kind, "single", colour, family, resp, decode)
-        for turn, topology in enumerate(topologies, number):
-            for colour in colours:
-                for family in families:
-                    resp, decode = replies[turn % len(replies)]
-                    turn += 1  # noqa: PLW2901 - the next client, the next replies
-                    yield Profile(kind, topology, colour, family, resp, decode)
-
-
-def documented_acl(topology: Topology) -> str:
-    """The rules of docs/reference/acl.md, without the user's name and password."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "acl.md").read_text()
-    everywhere, on_clusters = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
-    rules: list[str] = everywhere.split()[5:]
-    if topology == "cluster":
-        rules += on_clusters.split()
-    return " ".join(rules)
-
-
-def _acl_profiles() -> Iterator[Profile]:
-    makes: list[tuple[Topology, Colour, Family, Literal[2, 3], bool]] = [
-        ("single", "sync", "redis", 2, False),
-        ("single", "async", "valkey", 3, True),
-        ("cluster", "sync", "valkey", 2, True),
-        ("cluster", "async", "redis", 3, False),
-    ]
-    for kind in (kinds.VALKEY_9_1, kinds.REDIS_6_2):
-        for topology, colour, family, resp, decode in makes:
-            acl = documented_acl(topology)
-            yield Profile(kind, topology, colour, family, resp, decode, acl)
-
-
-PROFILES = [*_all_profiles(), *_acl_profiles()]
-# Each server once, a cluster once and a Sentinel once in either colour: what `hatch run test` runs.
-QUICK = {
-    "valkey-9.1-single-sync-redis-resp2-bytes",
-    "valkey-9.1-single-async-redis-resp3-str",
-    "valkey-9.1-single-acl-async-valkey-resp3-str",
-    "valkey-8.1-single-async-valkey-resp2-bytes",
-    "redis-6.2-single-acl-sync-redis-resp2-bytes",
-    "redis-7.0-single-async-redis-resp2-str",
-    "redis-8.2-single-sync-valkey-resp3-str",
-    "valkey-9.1-cluster-sync-redis-resp3-bytes",
-    "valkey-9.1-cluster-async-redis-resp3-str",
-    "valkey-9.1-sentinel-sync-redis-resp2-str",
-    "valkey-9.1-sentinel-async-redis-resp2-bytes",
-}
-
-
 @dataclass
 class Site:
     """Where clients connect.
@@ -291,17 +164,19 @@ class Backend(Site):
         super().__init__("")
         kind, acl = profile.kind, profile.acl
         self.acl = acl
+        # Where it is ours to let the user in; a server alone does that itself.
+        self._users_at: list[Server] = []
         if profile.topology == "cluster":
             group = stack.enter_context(cluster(kind))
             self.url, self.topology = group.url, "cluster"
             self.data_servers: Callable[[], list[Server]] = lambda: group.nodes
-            self._let_in(group.nodes, acl)
+            self._users_at = group.nodes
         elif profile.topology == "sentinel":
             # Nothing is to fail over here, however busy the machine, or cut off the Sentinel.
             watched = stack.enter_context(sentinel(kind, down_after_ms=30_000))
             self.url, self.topology = watched.url, "sentinel"
             self.data_servers = lambda: [watched.primary()]
-            self._let_in(watched.servers, acl)
+            self._users_at = watched.servers
         else:
             server = stack.enter_context(
                 start(
@@ -314,18 +189,23 @@ class Backend(Site):
             self.url = server.url
             self.data_servers = lambda: [server]
 
-    def _let_in(self, servers: list[Server], acl: str | None) -> None:
-        if acl is None:
-            return
-        for server in servers:
-            rules = ["on", f">{ACL_PASSWORD}", *acl.split()]
-            server.call("ACL", "SETUSER", ACL_USER, "reset", "resetchannels", *rules)
-        self.options = {"username": ACL_USER, "password": ACL_PASSWORD}
+        if acl is not None and self._users_at:
+            self.options = {"username": ACL_USER, "password": ACL_PASSWORD}
 
     def clean(self) -> None:
-        """Make it as good as new."""
+        """Make it as good as new; its user has the rules of the profile, and no more."""
         for server in self.data_servers():
             server.clean()
+        if self.acl is not None:
+            for server in self._users_at:
+                rules = ["on", f">{ACL_PASSWORD}", *self.acl.split()]
+                server.call("ACL", "SETUSER", ACL_USER, "reset", "resetchannels", *rules)
+
+    def allow(self, *rules: str) -> None:
+        """Let the user do more, until the end of the test; nothing where anybody may do all."""
+        if self.acl is not None:
+            for server in self.data_servers():
+                server.call("ACL", "SETUSER", ACL_USER, *rules)
 
     def forget_scripts(self) -> None:
         """Do what a restart or a failover does to scripts."""
@@ -374,6 +254,7 @@ class Rig:
 
     Attributes:
         site: where they connect.
+        options: what else clients are made with.
         client: a client of the make.
         is_async: the colour.
     """
@@ -391,12 +272,10 @@ class Rig:
         self.colour: Colour = colour
         self.family: Family = family
         self.is_async = colour == "async"
-        self._made: dict[str, Any] = {
-            "colour": colour,
+        self.options: dict[str, Any] = {
             "family": family,
             "resp": resp,
             "decode": decode,
-            "topology": site.topology,
             **site.options,
         }
         self._clients: list[Any] = []
@@ -421,7 +300,12 @@ class Rig:
 
     def another_client(self, **options: Any) -> Any:
         """Make a further client, as another process would have."""
-        client = make(self.site.url, **{**self._made, **options})
+        client = make(
+            self.site.url,
+            colour=self.colour,
+            topology=self.site.topology,
+            **{**self.options, **options},
+        )
         self._clients.append(client)
         return client
 
@@ -439,6 +323,11 @@ class Rig:
         """A guard of the colour."""
         kind: Any = AsyncIdempotencyGuard if self.is_async else IdempotencyGuard
         return kind(client or self.client, **options)
+
+    def fifo(self, client: Any = None, name: str = "job") -> Any:
+        """A FIFO lock of the colour."""
+        kind: Any = FifoLock if self.is_async else SyncFifoLock
+        return kind(client or self.client, name)
 
     def target(self, resource: str) -> str:
         """A key of the application's beside a resource, which every ACL and cluster allows."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from conformance.stage import LONG, Rig, Site, documented_acl, got, ms
+from conformance.columns import documented_acl
+from conformance.stage import LONG, Rig, Site, got, ms
 from fencekit import FenceKitError, StoreRefused
 from harness import kinds
 from harness.fixtures import ServerPool, skip_unless_installed

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from conformance.stage import LONG, Rig, got, in_a_fork
+from conformance.forks import in_a_fork
+from conformance.stage import LONG, Rig, got
 from fencekit import FencedOutError, FenceToken
 
 

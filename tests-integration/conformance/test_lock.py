@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from conformance.stage import LONG, SHORT, Rig, entered, got, in_a_fork, ms
+from conformance.forks import in_a_fork
+from conformance.stage import LONG, SHORT, Rig, entered, got, ms
 from fencekit import (
     AsyncDistributedLock,
     DistributedLock,

@@ -167,10 +167,13 @@ class Kit:
         client: the client that the caches are given.
     """
 
-    def __init__(self, colour: Colour, url: str, topology: Topology = "single") -> None:
+    def __init__(
+        self, colour: Colour, url: str, topology: Topology = "single", **options: Any
+    ) -> None:
         self.colour = colour
         self.url = url
         self.topology = topology
+        self._options = options
         self._clients: list[Any] = []
         self.client = self.another_client()
 
@@ -188,7 +191,10 @@ class Kit:
 
     def another_client(self, url: str | None = None, **options: Any) -> Any:
         client = clients.make(
-            url or self.url, colour=self.colour, topology=self.topology, **options
+            url or self.url,
+            colour=self.colour,
+            topology=self.topology,
+            **{**self._options, **options},
         )
         self._clients.append(client)
         return client
@@ -291,9 +297,11 @@ class PlainCache:
 
 
 @asynccontextmanager
-async def opened_kit(colour: Colour, url: str, topology: Topology = "single") -> AsyncIterator[Kit]:
-    """Yield a kit and close it."""
-    kit = Kit(colour, url, topology)
+async def opened_kit(
+    colour: Colour, url: str, topology: Topology = "single", **options: Any
+) -> AsyncIterator[Kit]:
+    """Yield a kit, whose clients have these options, and close it."""
+    kit = Kit(colour, url, topology, **options)
     try:
         yield kit
     finally:

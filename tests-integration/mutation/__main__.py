@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import queue
 import random
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -19,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mutation import lua, python
+from mutation.bench import Bench, Notes
 
 ROOT = Path(__file__).parents[2]
 SURVIVORS = Path(__file__).parent / "survivors.json"
-# Seconds for the tests on one mutant: several times what they take on the whole library.
-PATIENCE = (60.0, 400.0)
-_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "20")
-_CORE, _FIFO, _CACHE = (f"packages/fencekit-{dist}" for dist in ("core", "fifo", "cache"))
+_CORE, _FIFO, _CACHE, _CELERY = (
+    f"packages/fencekit-{dist}" for dist in ("core", "fifo", "cache", "celery")
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,11 @@ TARGETS = {
         (f"{_CACHE}/tests/protocol", f"{_CACHE}/tests/drivers"),
         (f"{_CACHE}/tests/cases", f"{_CACHE}/tests/definition"),
     ),
+    "celery-lua": Target(
+        f"{_CELERY}/src/fencekit/celery/lua/**/*.lua",
+        (f"{_CELERY}/tests/lua", f"{_CELERY}/tests/drivers"),
+        (),
+    ),
 }
 
 
@@ -88,93 +88,73 @@ def made(target: str) -> list[Mutant]:
     return found
 
 
-class Bench:
-    """A copy of the sources in which one file at a time is changed."""
+class Trial:
+    """All mutants of one target, tried by several benches.
 
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="fk-mutate-"))
-        for source in ROOT.glob("packages/*/src"):
-            ignored = shutil.ignore_patterns("__pycache__", ".mypy_cache")
-            shutil.copytree(source, self.folder / source.relative_to(ROOT), ignore=ignored)
+    Attributes:
+        survivors: whom no test noticed.
+        impatient: those that were given up as hanging.
+    """
 
-    def is_green(self, targets: list[str]) -> bool:
-        """Whether the quick tests pass on the library as it is."""
-        tests = {test for target in targets for test in TARGETS[target].quick}
-        return self._passes(tuple(sorted(tests)), PATIENCE[1])
+    def __init__(self, target: str, *, quick_only: bool) -> None:
+        self._target = TARGETS[target]
+        self._lines = self._target.files.endswith(".py")
+        self._quick, self._rest = Notes(), Notes()
+        self._quick_only = quick_only
+        self.survivors: list[Mutant] = []
+        self.impatient: list[Mutant] = []
 
-    def survives(self, mutant: Mutant, *, quick_only: bool = False) -> bool:
-        """Whether no test notices."""
-        target = TARGETS[mutant.target]
-        path = self.folder / mutant.file
-        whole = path.read_text()
-        path.write_text(mutant.text)
-        try:
-            return self._passes(target.quick, PATIENCE[0]) and (
-                quick_only or self._passes(target.rest, PATIENCE[1])
-            )
-        finally:
-            path.write_text(whole)
-
-    def _passes(self, tests: tuple[str, ...], patience: float) -> bool:
-        sources = [str(path) for path in self.folder.glob("packages/*/src")]
-        process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "pytest", *_OPTIONS, "-m", "not slow", *tests],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([*sources, str(ROOT / "tests-integration")]),
-                "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(patience) == 0
-        except subprocess.TimeoutExpired:
-            return False  # noticed by waiting in vain
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-    def close(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def run(mutants: list[Mutant], jobs: int, *, quick_only: bool) -> list[Mutant]:
-    """Try all; returns those who survived."""
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
-        waiting.put(mutant)
-    survivors: list[Mutant] = []
-    count = 0
-
-    def work() -> None:
-        nonlocal count
+    def look(self) -> str | None:
+        """Run the tests on the library as it is; returns what fails there."""
         bench = Bench()
         try:
-            while True:
-                try:
-                    mutant = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                if bench.survives(mutant, quick_only=quick_only):
-                    survivors.append(mutant)
-                    print(f"SURVIVED {mutant.file}:{mutant.line}: {mutant.was} => {mutant.now}")
-                count += 1
-                if count % 50 == 0:
-                    print(f"… {count} of {len(mutants)}", flush=True)
+            failed = bench.look(self._target.quick, self._quick, lines=self._lines)
+            if failed is None and self._target.rest and not self._quick_only:
+                failed = bench.look(self._target.rest, self._rest, lines=self._lines)
         finally:
             bench.close()
+        return failed
 
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return survivors
+    def run(self, mutants: list[Mutant], jobs: int) -> None:
+        """Try these."""
+        waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+        for mutant in mutants:
+            waiting.put(mutant)
+        began = time.monotonic()
+
+        def work() -> None:
+            bench = Bench()
+            try:
+                while True:
+                    try:
+                        mutant = waiting.get_nowait()
+                    except queue.Empty:
+                        return
+                    self._try(bench, mutant)
+                    done = len(mutants) - waiting.qsize()
+                    if done % 50 == 0:
+                        print(f"… {done} of {len(mutants)} in {time.monotonic() - began:.0f} s")
+                    sys.stdout.flush()
+            finally:
+                bench.close()
+
+        threads = [threading.Thread(target=work) for _ in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _try(self, bench: Bench, mutant: Mutant) -> None:
+        at = (mutant.file, mutant.line, mutant.text)
+        verdict = bench.verdict(*at, self._target.quick, self._quick)
+        if verdict.survived and self._target.rest and not self._quick_only:
+            verdict = bench.verdict(*at, self._target.rest, self._rest)
+        if verdict.survived:
+            self.survivors.append(mutant)
+            print(f"SURVIVED {mutant.file}:{mutant.line}: {mutant.was} => {mutant.now}")
+        elif verdict.by is None:
+            self.impatient.append(mutant)
+            print(f"HANGS {mutant.file}:{mutant.line}: {mutant.was} => {mutant.now}")
 
 
 def main() -> int:
@@ -188,13 +168,7 @@ def main() -> int:
     parser.add_argument("--again", type=Path, help="try those that survived by this JSON file")
     parser.add_argument("--json", type=Path, help="where the figures are written")
     asked = parser.parse_args()
-    bench = Bench()
     targets = asked.target or sorted(TARGETS)
-    green = bench.is_green(targets)
-    bench.close()
-    if not green:
-        print("the tests fail on the library as it is")
-        return 2
     reasons = {each["mutant"]: each["why"] for each in json.loads(SURVIVORS.read_text())}
     figures = {}
     unexplained = 0
@@ -208,13 +182,20 @@ def main() -> int:
             chosen = [each for each in everybody if each.name in names]
         if asked.sample and asked.sample < len(chosen):
             chosen = random.Random(asked.seed).sample(chosen, asked.sample)
-        survivors = run(chosen, asked.jobs, quick_only=asked.quick)
+        trial = Trial(target, quick_only=asked.quick)
+        if failed := trial.look():
+            print(f"{target}: {failed} fails on the library as it is")
+            return 2
+        print(f"{target}: its tests took {time.monotonic() - began:.0f} s", flush=True)
+        trial.run(chosen, asked.jobs)
+        survivors = trial.survivors
         known = [each for each in survivors if each.name in reasons]
         unexplained += len(survivors) - len(known)
         figures[target] = {
             "mutants": len(everybody),
             "tried": len(chosen),
             "killed": len(chosen) - len(survivors),
+            "killed by hanging": len(trial.impatient),
             "survived with a reason": len(known),
             "survived": [
                 {**asdict(each), "text": ""} for each in survivors if each.name not in reasons

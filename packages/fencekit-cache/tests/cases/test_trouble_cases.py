@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 from redis.exceptions import RedisError
 
-from conformance.stage import in_a_fork
+from conformance.forks import in_a_fork
 from fencekit.cache import GenericCache, SyncGenericCache
 from fencekit.drivers import delivery
 from fencekit.drivers.sync import SyncDriver

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.stage import in_a_fork
+from conformance.forks import in_a_fork
 from harness.caches import Kit, Profile, opened_kit, tagged
 from harness.servers import Server
 
