@@ -1,6 +1,6 @@
 """What the workflows do that no linter can know, their own scripts run here.
 
-Seen red: the comparison of names taken out (an extra file passed), `--strict` and `--check` taken
+Seen red: the comparison of names taken out (an extra file passed), that of checksums taken
 out, a trigger `fencekit-core-v*`, a `contents: write`, a checkout in the publishing job.
 """
 

@@ -162,10 +162,16 @@ class TestDoctor:
 
     @pytest.mark.usefixtures("sqlite_alias")
     def test_redis_that_may_evict(self, redis_settings: Server) -> None:
-        redis_settings.call("CONFIG", "SET", "maxmemory", "100mb")
         redis_settings.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         try:
-            assert "may evict" in called("fencekit_doctor")
+            # Without a limit it evicts nothing yet.
+            assert "once maxmemory is set" in called("fencekit_doctor")
+            redis_settings.call("CONFIG", "SET", "maxmemory", "100mb")
+            out = StringIO()
+            with pytest.raises(CommandError, match="void the guarantees"):
+                call_command("fencekit_doctor", stdout=out)
+            assert "may evict locks (maxmemory-policy allkeys-lru)" in out.getvalue()
+            assert "CONFIG SET maxmemory-policy noeviction" in out.getvalue()
         finally:
             redis_settings.call("CONFIG", "SET", "maxmemory", "0")
             redis_settings.call("CONFIG", "SET", "maxmemory-policy", "noeviction")

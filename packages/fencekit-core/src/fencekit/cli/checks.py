@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fencekit.cli.facts import NEEDED_FOR_FIFO, WAKES, NodeFacts
+from fencekit.drivers.eviction import CURE, eviction_of
 
 __all__ = ["CHECKS", "Finding", "Level", "judge"]
 
@@ -153,24 +154,16 @@ def _wanted_replicas(config: dict[str, str]) -> tuple[int | None, str]:
 
 def eviction(facts: NodeFacts) -> Iterator[Finding]:
     """Whether the server may throw a held lock away."""
-    policy, limit = _of(facts, "maxmemory_policy"), int(_of(facts, "maxmemory") or 0)
-    if policy is None:
+    found = None if facts.info is None else eviction_of(facts.info)
+    if found is None:
         yield Finding("eviction", "unknown", "the policy cannot be read", cure=_NO_INFO)
-    elif policy == "noeviction":
-        yield Finding("eviction", "ok", "maxmemory-policy is noeviction")
-    else:
-        which = "any key" if str(policy).startswith("allkeys") else "any key that expires"
-        yield Finding(
-            "eviction",
-            "error" if limit else "warning",
-            f"maxmemory-policy is {policy}"
-            + (f", maxmemory is {_bytes(limit)}" if limit else "; maxmemory is not set yet"),
-            f"{'once the memory is full' if limit else 'once maxmemory is set and reached'}, "
-            f"{which} may be thrown away, and all of fencekit's keys expire: a lock that is held "
-            "becomes free and a second worker enters; a job that is done runs again",
-            "CONFIG SET maxmemory-policy noeviction, and the same in the server's configuration; "
-            "or keep locks and records on a server without a cache",
+        return
+    says = f"maxmemory-policy is {found.policy}"
+    if found.level != "ok":
+        says += (
+            f", maxmemory is {_bytes(found.limit)}" if found.limit else "; maxmemory is not set yet"
         )
+    yield Finding("eviction", found.level, says, found.means, CURE if found.means else "")
 
 
 def memory(facts: NodeFacts) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from django.db import DatabaseError, connections, router
 from django.db.migrations.executor import MigrationExecutor
 from fencekit.django.conf import get_client, get_lock, load
 from fencekit.django.models import Fence
+from fencekit.drivers.eviction import CURE, eviction_of
 
 _LATEST = 20
 
@@ -113,16 +114,14 @@ def _redis() -> Iterator[Finding]:
 
 
 def _eviction(client: Any) -> Iterator[Finding]:
-    info = client.info("memory")
-    policy = info.get("maxmemory_policy", "unknown")
-    if info.get("maxmemory") and policy != "noeviction":
-        yield Finding(
-            "warning",
-            "redis",
-            f"may evict locks (maxmemory-policy {policy}): set noeviction, or keep locks elsewhere",
-        )
+    found = eviction_of(client.info("memory"))
+    if found is None:
+        yield Finding("warning", "redis", "does not say whether it may evict locks")
+    elif found.level == "ok":
+        yield Finding("ok", "redis", f"evicts nothing (maxmemory-policy {found.policy})")
     else:
-        yield Finding("ok", "redis", f"evicts nothing (maxmemory-policy {policy})")
+        says = f"may evict locks (maxmemory-policy {found.policy}): {found.means}. {CURE}"
+        yield Finding(found.level, "redis", says)
 
 
 def _fences() -> Iterator[Finding]:
