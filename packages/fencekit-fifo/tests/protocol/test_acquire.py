@@ -20,6 +20,7 @@ from fencekit.fifo.protocol import RECHECK, FifoGrant, Holder
 from fencekit.protocol.lock import Refusal, Verdict
 from fencekit.protocol.operation import Answer, AwaitMail, Now, OpenMail, Operation
 from harness.fifo import make_ticket
+from harness.flows import Play
 from harness.mutations import changed, nothing_is_withdrawn, red_by
 
 TICKET = make_ticket()
@@ -298,6 +299,13 @@ def test_a_cancelled_release_asks_again_for_whoever_is_next() -> None:
     with pytest.raises(asyncio.CancelledError):
         flow.send(Answer([2, 60_000, b"her:" + b"b" * 32 + b":43", b"2000000", 0]))
     assert [holder.token for holder in heard] == [43]
+
+
+def test_a_lock_never_given_back_and_said_to_be_free_was_lost_by_a_failover() -> None:
+    grant = FifoGrant(TICKET.claimant, 42, 70.0)
+    for verdict in (Verdict.LOST, Verdict.RELEASED_BEFORE):  # asked once, and once more
+        play = Play(protocol.release(TICKET, grant, lambda _answer, _holder: None))
+        assert play.answer([2]).result is verdict
 
 
 def test_a_release_with_nobody_queued_has_nothing_to_tell() -> None:

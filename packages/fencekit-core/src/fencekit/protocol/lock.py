@@ -119,9 +119,10 @@ class Grant:
         token: the fencing token minted for it.
         deadline: monotonic seconds until which it is certainly held.
         resent: the acquire was sent more than once, so a copy may still arrive.
+        returned: its release was asked for before.
     """
 
-    __slots__ = ("claimant", "deadline", "resent", "token")
+    __slots__ = ("claimant", "deadline", "resent", "returned", "token")
 
     def __init__(
         self, claimant: Claimant, token: FenceToken, deadline: float, *, resent: bool
@@ -130,6 +131,23 @@ class Grant:
         self.token = token
         self.deadline = deadline
         self.resent = resent
+        self.returned = False
+
+    def verdict(self, told: Verdict, *, sends: int, again: bool) -> Verdict:
+        """What became of it, given the server's answer to a release.
+
+        Nobody else releases it. So an answer of "before" to the first release, sent once, comes
+        from a record that never knew this token: a failover lost the grant, and others may have
+        been granted the lock beside us.
+
+        Args:
+            told: the server's answer.
+            sends: how many copies of the release were sent.
+            again: it was asked for before.
+        """
+        if told is Verdict.RELEASED_BEFORE and sends == 1 and not again:
+            return Verdict.LOST
+        return told
 
 
 @dataclass(frozen=True)
@@ -340,8 +358,9 @@ def release(grant: Grant) -> Flow[Verdict]:
         ),
         _verdict,
     )
+    again, grant.returned = grant.returned, True
     answer: Answer = yield operation
-    return operation.parse(answer.reply)
+    return grant.verdict(operation.parse(answer.reply), sends=answer.sends, again=again)
 
 
 def inspect(names: Names) -> Flow[LockInfo | None]:

@@ -347,6 +347,7 @@ def release(
         OutcomeUnknown: no answer; repeat the release to learn the verdict.
     """
     operation = release_operation(ticket, grant.token, bury=grant.resent)
+    again, grant.returned = grant.returned, True
     try:
         answer = yield from trace(operation)
     except (GeneratorExit, FenceKitError):
@@ -358,7 +359,7 @@ def release(
             _tell(hear, (yield from trace(operation)))
         raise
     _tell(hear, answer)
-    return Verdict(answer.reply[0])
+    return grant.verdict(Verdict(answer.reply[0]), sends=answer.sends, again=again)
 
 
 def _tell(hear: Callable[[Answer, Holder], None], answer: Answer) -> None:
