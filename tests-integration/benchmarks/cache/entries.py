@@ -7,8 +7,8 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.cache.profile import Profile, profile
 from benchmarks.figures import Figure, Scenario, arace, at_least, exactly, race
+from benchmarks.profile import Profile, profile
 from benchmarks.stand import Stand
 from fencekit.cache import GenericCache, SyncGenericCache
 from fencekit.drivers.aio import AsyncDriver

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.cache.profile import Profile, profile
 from benchmarks.figures import Figure, Scenario, at_most
+from benchmarks.profile import Profile, profile
 from benchmarks.stand import Stand
 from fencekit.cache import SyncGenericCache
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import redis.asyncio
 
-from benchmarks.cache.profile import Profile, profile
 from benchmarks.figures import arace
+from benchmarks.profile import Profile, profile
 from fencekit.cache import GenericCache
 
 _STAMPEDE = 200

@@ -1,0 +1,168 @@
+"""The charts: bars of the peers, and how far each of our figures is from its target.
+
+Drawn twice, for a light page and for a dark one, on no ground of their own; text stays text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+
+from benchmarks.peers.roster import OURS
+from benchmarks.peers.table import figure
+
+mpl.use("svg")
+
+import matplotlib.pyplot as plt
+
+__all__ = ["THEMES", "bars", "margins", "ranked"]
+
+_WIDTH: Final = 7.2
+_ROW, _EDGE = 0.21, 0.75
+_PT: Final = 9
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a page."""
+
+    name: str
+    ink: str
+    faint: str
+    ours: str
+    peers: str
+    missed: str
+
+
+THEMES: Final = (
+    Theme("light", "#1f2328", "#d5d9de", "#1d63d1", "#a3abb5", "#b3261e"),
+    Theme("dark", "#e3e6ea", "#3a3f46", "#7fb0ff", "#6c7480", "#ff8a80"),
+)
+
+
+@contextmanager
+def _drawing(theme: Theme, rows: float, path: Path) -> Iterator[Any]:
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "fencekit",
+        "font.family": "sans-serif",
+        "font.size": _PT,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "xtick.color": theme.ink,
+        "ytick.color": theme.ink,
+    }
+    with plt.rc_context(style):
+        drawing, axes = plt.subplots(figsize=(_WIDTH, rows * _ROW + _EDGE), layout="constrained")
+        axes.set_facecolor("none")
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(theme.faint)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color=theme.faint, linewidth=0.6)
+        axes.set_axisbelow(True)
+        yield axes
+        drawing.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+        plt.close(drawing)
+
+
+def bars(rows: Sequence[Mapping[str, Any]], path: Path, theme: Theme, *, scale: str) -> None:
+    """Bars of every contender, row by row.
+
+    Args:
+        rows: as recorded.
+        path: where to draw it.
+        theme: its colours.
+        scale: `linear`, `log`, or `symlog` where there are noughts.
+    """
+    labels: list[tuple[str, bool]] = []
+    lengths: list[float | None] = []
+    for row in rows:
+        labels.append((f"{row['what']}", True))
+        lengths.append(None)
+        found = row["measured"]
+        for name in (OURS, *ranked(row)):
+            value = found[name]["value"]
+            labels.append((name if value is not None else f"{name}: {found[name]['note']}", False))
+            lengths.append(0.0 if value is None else value)
+    with _drawing(theme, len(labels), path) as axes:
+        longest = max(value for value in lengths if value is not None)
+        for place, ((label, heading), value) in enumerate(zip(labels, lengths, strict=True)):
+            if value is not None and ":" not in label:
+                colour = theme.ours if label == OURS else theme.peers
+                axes.barh(place, value, height=0.7, color=colour)
+                axes.annotate(
+                    figure(value),
+                    (value, place),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=_PT - 1,
+                )
+            weight = "bold" if heading or label == OURS else "normal"
+            axes.annotate(
+                label,
+                (0, place),
+                xycoords=("axes fraction", "data"),
+                xytext=(-6 if not heading else -150, 0),
+                textcoords="offset points",
+                ha="right" if not heading else "left",
+                va="center",
+                weight=weight,
+                annotation_clip=False,
+            )
+        axes.set_yticks([])
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        if scale == "symlog":
+            axes.set_xscale("symlog", linthresh=0.1)
+        else:
+            axes.set_xscale(scale)
+        if scale == "log":
+            axes.set_xlim(left=0.5)
+        axes.set_xlim(right=longest * (1.12 if scale == "linear" else 3))
+        axes.set_xlabel(rows[0]["unit"])
+
+
+def ranked(row: Mapping[str, Any]) -> list[str]:
+    peers = {name: one["value"] for name, one in row["measured"].items() if name != OURS}
+    sign = -1 if row["better"] == "more" else 1
+    return sorted(peers, key=lambda name: (peers[name] is None, sign * (peers[name] or 0)))
+
+
+def margins(figures: Sequence[tuple[str, float, bool]], path: Path, theme: Theme) -> None:
+    """How many times better than its target each figure is, on a line with the target at 1.
+
+    Args:
+        figures: what, how many times better, and whether the target is met.
+        path: where to draw it.
+        theme: its colours.
+    """
+    with _drawing(theme, len(figures), path) as axes:
+        for place, (_, margin, met) in enumerate(figures):
+            colour = theme.ours if met else theme.missed
+            axes.plot([1, margin], [place, place], color=colour, linewidth=2)
+            axes.plot([margin], [place], "o" if met else "X", color=colour, markersize=6)
+            right = margin >= 1
+            axes.annotate(
+                f"{margin:.2f}" if margin < 10 else f"{margin:.0f}",
+                (margin, place),
+                xytext=(7 if right else -7, 0),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="center",
+                fontsize=_PT - 1,
+            )
+        axes.axvline(1, color=theme.ink, linewidth=1)
+        axes.set_xscale("log")
+        most = max(margin for _, margin, _ in figures)
+        axes.set_xlim(min(0.8, 0.9 * min(margin for _, margin, _ in figures)), most * 1.6)
+        axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        axes.set_yticks(range(len(figures)), [what for what, _, _ in figures])
+        axes.set_ylim(len(figures) - 0.4, -0.6)
+        axes.set_xlabel("times better than its target, which is the line at 1")
