@@ -181,7 +181,7 @@ def test_a_waiter_sleeps_until_its_time_is_up_or_the_holders_lease_is_over() -> 
 def test_a_woken_waiter_tries_again_until_it_is_granted() -> None:
     play = asleep()
     for second in (101.0, 102.0, 103.0):
-        play.send(WOKEN).send(second)
+        play.send(WOKEN)
         play.script("lock_acquire")
         play.answer(HELD).send(second)
         play.asks(AwaitWake)
@@ -207,7 +207,7 @@ def test_the_alarm_that_a_waiter_leaves_behind_counts_from_its_end() -> None:
 
 def test_a_waiter_woken_as_its_time_runs_out_still_tries() -> None:
     """Found here: the wake of a release went to a waiter that left without trying, and was lost."""
-    play = asleep().send(WOKEN).send(110.0)
+    play = asleep().send(WOKEN)
     play.script("lock_acquire")
     play.answer(GRANTED)
     play.asks(Unlisten)
@@ -215,7 +215,7 @@ def test_a_waiter_woken_as_its_time_runs_out_still_tries() -> None:
 
 
 def test_a_waiter_woken_as_its_time_runs_out_tries_once() -> None:
-    play = asleep().send(WOKEN).send(110.0).answer(HELD).send(110.1)
+    play = asleep().send(WOKEN).answer(HELD).send(110.1)
     play.asks(Unlisten)
     assert isinstance(play.send().result, Refusal)
 
@@ -236,7 +236,7 @@ def test_waiting_for_ever_is_waiting() -> None:
 @pytest.mark.parametrize("at", ["first", "second", "last"])
 def test_a_copy_lost_at_any_try_is_remembered(at: str) -> None:
     play = retrying(sends=2 if at == "first" else 1)
-    play.answer(HELD, sends=2 if at == "second" else 1).send(101.0).send(WOKEN).send(102.0)
+    play.answer(HELD, sends=2 if at == "second" else 1).send(101.0).send(WOKEN)
     play.answer(GRANTED, sends=2 if at == "last" else 1)
     grant = play.send().result
     assert isinstance(grant, Grant)
@@ -255,7 +255,7 @@ LOOSE: list[tuple[str, Callable[[], Play[Any]]]] = [
     ("the only try", begun),
     ("the first try", lambda: begun(wait=10.0)),
     ("the second try", retrying),
-    ("a later try", lambda: asleep().send(WOKEN).send(101.0)),
+    ("a later try", lambda: asleep().send(WOKEN)),
     ("unlistening with a grant", lambda: retrying().answer(GRANTED)),
     ("asleep, a copy lost before", lambda: asleep(sends=2)),
 ]
@@ -330,11 +330,11 @@ TRIES: list[tuple[str, Callable[[], Play[Any]]]] = [
     ("the only try", begun),
     ("the first try", lambda: begun(wait=10.0)),
     ("the second try", retrying),
-    ("a later try", lambda: asleep().send(WOKEN).send(101.0)),
+    ("a later try", lambda: asleep().send(WOKEN)),
 ]
 LATER: list[tuple[str, Callable[[], Play[Any]]]] = [
     ("the second try", lambda: retrying(sends=2)),
-    ("a later try", lambda: asleep(sends=2).send(WOKEN).send(101.0)),
+    ("a later try", lambda: asleep(sends=2).send(WOKEN)),
 ]
 
 

@@ -59,11 +59,9 @@ class Waiter(BaseWaiter):
         """Wake the thread, or its next sleep."""
         if self.nudge is not None:
             self.nudge.give()
-            return
-        try:
-            self._bell.release()
-        except RuntimeError:  # it rings already
-            return
+        elif self._bell.locked():  # else it rings already
+            with suppress(RuntimeError):  # and another was quicker
+                self._bell.release()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until signalled or the time is over."""

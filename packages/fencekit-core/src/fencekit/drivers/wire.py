@@ -5,6 +5,8 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -59,8 +61,30 @@ class Readable(Protocol):
         raise NotImplementedError
 
 
+def _is_plain(sock: socket.socket) -> bool:
+    """Whether a socket is the kernel's own: not encrypted, and not a greenlet's."""
+    return sys.platform == "linux" and type(sock).__module__ == "socket"
+
+
+def _timeval(seconds: float) -> bytes:
+    """A time limit as the kernel takes it; zero would mean none."""
+    whole, rest = divmod(max(round(seconds * 1e6), 1), 1_000_000)
+    return struct.pack("@ll", whole, rest)
+
+
+def _lost(error: Exception) -> WireLost:
+    """What has become of a connection on which something was sent."""
+    if isinstance(error, BlockingIOError):  # how the kernel says that the time is over
+        return WireLost(TimeoutError("timed out"), sent=True)
+    return WireLost(error, sent=True)
+
+
 class Wire:
-    """One connection, used by one thread at a time."""
+    """One connection, used by one thread at a time.
+
+    Where the kernel can watch the time limit itself, it does: a limit of Python's costs one more
+    system call for every send and every receive, to see whether the socket is ready.
+    """
 
     def __init__(self, client: Client, timeout: float, address: Address | None) -> None:
         """Connect.
@@ -76,7 +100,12 @@ class Wire:
             self._connection.connect()
             # The library has connected and authenticated; from here on the socket is ours.
             self._socket = self._connection._sock  # noqa: SLF001
-            self._socket.settimeout(timeout)
+            self._plain = _is_plain(self._socket)
+            if self._plain:
+                self._socket.settimeout(None)
+                self._at_hand = select.poll()
+                self._at_hand.register(self._socket, select.POLLIN)
+            self._allow(timeout)
         except Exception as error:
             # Of the library, or of a credential provider: nothing was sent.
             self._connection.disconnect()
@@ -88,6 +117,8 @@ class Wire:
         """Whether nothing has arrived, nor been closed, since it was last used."""
         if time.monotonic() - self.used_at < _TRUSTED_IDLE:
             return True
+        if self._plain:
+            return not self._at_hand.poll(0)
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return False
         return not readable((self._socket,), 0)
@@ -102,7 +133,7 @@ class Wire:
             self._socket.sendall(data)
         except OSError as error:
             self.close()
-            raise WireLost(error, sent=True) from error
+            raise _lost(error) from error
 
     def receive(self, count: int) -> list[Reply]:
         """Read as many replies.
@@ -128,21 +159,30 @@ class Wire:
                 feed(data)
         except (OSError, ProtocolError) as error:
             self.close()
-            raise WireLost(error, sent=True) from error
+            raise _lost(error) from error
 
     def limit(self, timeout: float) -> None:
         """Set how long each answer may take, seconds."""
-        self.timeout = timeout
-        self._socket.settimeout(timeout)
+        if timeout != self.timeout or not self._plain:
+            self.timeout = timeout
+            self._allow(timeout)
+
+    def _allow(self, seconds: float) -> None:
+        if self._plain:
+            limit = _timeval(seconds)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        else:
+            self._socket.settimeout(seconds)
 
     @contextmanager
     def patient(self, extra: float) -> Iterator[None]:
         """Allow some seconds more for a reply: the server was asked to wait."""
-        self._socket.settimeout(self.timeout + extra)
+        self._allow(self.timeout + extra)
         try:
             yield
         finally:
-            self._socket.settimeout(self.timeout)
+            self._allow(self.timeout)
 
     def fileno(self) -> int:
         """The socket's number, to wait for what arrives."""
@@ -156,10 +196,12 @@ class Wire:
         """
         replies: list[Reply] = []
         try:
-            self._socket.settimeout(0)
+            if not self._plain:
+                self._socket.settimeout(0)
+            flags = socket.MSG_DONTWAIT if self._plain else 0
             while True:
                 try:
-                    data = self._socket.recv(_READ_SIZE)
+                    data = self._socket.recv(_READ_SIZE, flags)
                 except (BlockingIOError, ssl.SSLWantReadError):
                     break
                 if not data:

@@ -235,9 +235,9 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
                     break
                 loose = resent
                 woken = yield AwaitWake(channel, deadline - asked, alarm)
-                now = yield Now()
                 # Woken at the last moment, it still tries: the wake was for nobody else.
-                if now >= deadline and not woken:
+                now = asked if woken else (yield Now())
+                if now >= deadline:
                     # For the next waiter: the lease it is left with began when we asked.
                     alarm = max(alarm - (now - asked), 0.0)
                     break

@@ -8,6 +8,9 @@ reads no clock and opens no socket, so a test drives it by hand::
     step = next(flow)  # an Operation
     flow.send(Answer([1]))  # raises StopIteration with the result
 
+Steps are never changed once made. Those that every hand-off makes are not frozen either: a frozen
+dataclass takes three times as long to make.
+
 A driver performs each step and sends the result back in, or throws the error *into* the flow, so
 that the flow can tidy up. A step thrown at may be answered by further steps. Whatever a flow still
 listens on when it ends, the driver ends for it.
@@ -69,8 +72,6 @@ class Replication:
 class Operation(Generic[T]):
     """One script call: what to run, on which keys, with what, and how to read the reply.
 
-    Never changed once made, but not frozen either: that would take three times as long to make.
-
     Attributes:
         script: what runs inside the server.
         keys: KEYS, in the order of the script's header; all of one Cluster slot.
@@ -128,7 +129,7 @@ class Sleep:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Listen:
     """Registers this flow as a waiter on a wake channel.
 
@@ -143,7 +144,7 @@ class Listen:
     until: float = math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class AwaitWake:
     """Waits for a wake on a channel that the flow listens on.
 
@@ -162,7 +163,7 @@ class AwaitWake:
     alarm: float
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Unlisten:
     """Ends a `Listen`. A wake that was not used goes to the next local waiter.
 
@@ -196,7 +197,7 @@ class OpenMail:
     box: Mailbox
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class AwaitMail:
     """Waits for a message; answered with it, or with None when the time is up.
 
