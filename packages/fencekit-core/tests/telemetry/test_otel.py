@@ -99,15 +99,25 @@ def test_a_refusal_is_counted_and_names_the_holder(
     collected: Collected, hooks: FenceKitHooks, redis_client: Any
 ) -> None:
     lock = DistributedLock(redis_client, hooks=hooks)
-    lock.acquire("job", ttl=LEASE, owner_id="worker-1")
+    handle = lock.acquire("job", ttl=LEASE, owner_id="worker-1")
     with pytest.raises(LockNotAcquired):
-        lock.acquire("job", ttl=LEASE)
+        lock.acquire("job", ttl=LEASE, owner_id="worker-2")
     assert collected.count("fencekit.lock.refusals") == 1
     assert collected.count("fencekit.lock.grants") == 1
     assert collected.count("fencekit.lock.wait.duration", "refused") == 1
-    refused = collected.spans("fencekit.lock.acquire")[-1]
-    assert refused.attributes is not None
-    assert refused.attributes["fencekit.holder"] == "worker-1"
+    granted, refused = collected.spans("fencekit.lock.acquire")
+    assert granted.attributes == {
+        "fencekit.resource": "job",
+        "fencekit.token": int(handle.token),
+        "fencekit.owner_id": "worker-1",
+        "fencekit.outcome": "granted",
+    }
+    assert refused.attributes == {
+        "fencekit.resource": "job",
+        "fencekit.owner_id": "worker-2",
+        "fencekit.holder": "worker-1",
+        "fencekit.outcome": "refused",
+    }
 
 
 def assert_lost_once(collected: Collected, kind: str, span_name: str) -> Any:
@@ -151,7 +161,7 @@ def test_a_lease_that_the_keeper_finds_lost_is_counted_once_below_its_own_span(
 def test_leases_whose_end_is_never_told_are_forgotten(
     collected: Collected, monkeypatch: pytest.MonkeyPatch, hooks: FenceKitHooks, redis_client: Any
 ) -> None:
-    monkeypatch.setattr(otel, "_REMEMBERED", 3)
+    monkeypatch.setattr("fencekit.otel.telemetry._REMEMBERED", 3)
     lock = DistributedLock(redis_client, hooks=hooks)
     handles = [lock.acquire(f"job-{number}", ttl=LEASE) for number in range(5)]
     telemetry: Any = hooks.on_acquired
@@ -350,9 +360,10 @@ def test_without_fencekit_cache_it_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_page_names_every_metric_with_its_unit_and_every_span() -> None:
-    source = Path(str(otel.__file__)).read_text(encoding="utf-8")
+    room = Path(str(otel.__file__)).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in room.glob("*.py"))
     made = set(re.findall(r'"(fencekit\.[a-z.]+)",?\s+"(\{\w+\}|s)"', source))
-    made |= {(name, "s") for name in re.findall(r'_durations\(\s*meter,\s+"([\w.]+)"', source)}
+    made |= {(name, "s") for name in re.findall(r'durations\(\s*meter,\s+"([\w.]+)"', source)}
     text = PAGE.read_text()
     rows = re.findall(r"^\| `(fencekit\.[\w.]+)` \| [\w ]+ \| `([^`]+)` \|", text, re.MULTILINE)
     assert set(rows) == made
