@@ -8,6 +8,7 @@ its requirement, a module of core that imports opentelemetry, a satellite with a
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class Environment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        run("uv", "venv", "--quiet", folder)
+        run("uv", "venv", "--quiet", "--python", sys.executable, folder)
         self.python = folder / "bin" / "python"
 
     def install(self, *what: str | Path) -> None:
