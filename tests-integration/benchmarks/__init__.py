@@ -1,6 +1,6 @@
 """Benchmarks of every distribution, as ratios inside one run; never published.
 
-    python -m benchmarks [GROUP ...] [--only WORD] [--no-fail]
+    python -m benchmarks [GROUP ... | --peers] [--only WORD] [--no-fail] [--record]
 
 A figure is a ratio to a floor that is measured beside it, in interleaved rounds: machines differ,
 and the same machine differs from minute to minute. The usual floor is a bare EVALSHA of a trivial
@@ -13,6 +13,9 @@ script through the user's own client, which is the least that any lock built on 
     cache         fencekit-cache: the same
     django        fencekit-django, on a PostgreSQL of its own
     celery        fencekit-celery, through a real prefork worker
+
+    peers         other libraries beside ours, each in an environment of its own
+    record        the figures that are kept, and the page and its charts made of them (`page`)
 
 A group is a package of this name with `SCENARIOS`; add it to `GROUPS` in `__main__`.
 """

@@ -4,7 +4,7 @@ Modules:
     entries     a hit, a write and many hits, against the bare client, in both colours
     prefixes    get_list among foreign keys, in commands, against SCAN and GET
     memory      what an entry takes beside a plain SET
-    peers       ddredis, cashews and aiocache in an environment of their own, side by side
+    peers       ddredis, cashews, aiocache and dogpile.cache, each in its own environment
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Modules:
     turns       cycles and hand-offs against the bare EVALSHA of the same client, and idle waiters
     peer        side by side with redis-fifo-lock, each in its own environment
-    contender   what both are run through; it imports nothing of ours
 """
 
 from __future__ import annotations

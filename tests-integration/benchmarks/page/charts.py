@@ -25,6 +25,8 @@ __all__ = ["THEMES", "bars", "margins", "ranked"]
 _WIDTH: Final = 7.2
 _ROW, _EDGE = 0.21, 0.75
 _PT: Final = 9
+_HANG: Final = 140  # points that a heading stands to the left of the bars
+_TEN: Final = 10  # from there on decimals say nothing
 
 
 @dataclass(frozen=True)
@@ -80,52 +82,67 @@ def bars(rows: Sequence[Mapping[str, Any]], path: Path, theme: Theme, *, scale: 
         theme: its colours.
         scale: `linear`, `log`, or `symlog` where there are noughts.
     """
-    labels: list[tuple[str, bool]] = []
-    lengths: list[float | None] = []
-    for row in rows:
-        labels.append((f"{row['what']}", True))
-        lengths.append(None)
-        found = row["measured"]
-        for name in (OURS, *ranked(row)):
-            value = found[name]["value"]
-            labels.append((name if value is not None else f"{name}: {found[name]['note']}", False))
-            lengths.append(0.0 if value is None else value)
-    with _drawing(theme, len(labels), path) as axes:
-        longest = max(value for value in lengths if value is not None)
-        for place, ((label, heading), value) in enumerate(zip(labels, lengths, strict=True)):
-            if value is not None and ":" not in label:
-                colour = theme.ours if label == OURS else theme.peers
-                axes.barh(place, value, height=0.7, color=colour)
-                axes.annotate(
-                    figure(value),
-                    (value, place),
-                    xytext=(4, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=_PT - 1,
+    lines = [line for row in rows for line in _lines(row)]
+    with _drawing(theme, len(lines), path) as axes:
+        for place, (label, value, note) in enumerate(lines):
+            if value is not None:
+                axes.barh(
+                    place, value, height=0.7, color=theme.ours if label == OURS else theme.peers
                 )
-            weight = "bold" if heading or label == OURS else "normal"
-            axes.annotate(
-                label,
+            heading = value is None and not note
+            _write(axes, (value or 0, place), "data", note, 4, size=_PT - 1)
+            _write(
+                axes,
                 (0, place),
-                xycoords=("axes fraction", "data"),
-                xytext=(-6 if not heading else -150, 0),
-                textcoords="offset points",
-                ha="right" if not heading else "left",
-                va="center",
-                weight=weight,
-                annotation_clip=False,
+                ("axes fraction", "data"),
+                label,
+                -_HANG if heading else -6,
+                ha="left" if heading else "right",
+                weight="bold" if heading or label == OURS else "normal",
             )
         axes.set_yticks([])
-        axes.set_ylim(len(labels) - 0.4, -0.6)
-        if scale == "symlog":
-            axes.set_xscale("symlog", linthresh=0.1)
-        else:
-            axes.set_xscale(scale)
-        if scale == "log":
-            axes.set_xlim(left=0.5)
-        axes.set_xlim(right=longest * (1.12 if scale == "linear" else 3))
+        axes.set_ylim(len(lines) - 0.4, -0.6)
+        axes.set_xscale(scale, **({"linthresh": 0.1} if scale == "symlog" else {}))
+        longest = max(value for _, value, _ in lines if value is not None)
+        axes.set_xlim(0.5 if scale == "log" else 0, longest * (1.12 if scale == "linear" else 3))
+        axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
         axes.set_xlabel(rows[0]["unit"])
+
+
+def _lines(row: Mapping[str, Any]) -> Iterator[tuple[str, float | None, str]]:
+    """The heading of a row, and its contenders: label, length, and what stands at the bar's end."""
+    yield row["what"], None, ""
+    for name in (OURS, *ranked(row)):
+        one = row["measured"][name]
+        if one["value"] is None:
+            yield name, None, one["note"].rpartition(": ")[2]
+        else:
+            yield name, one["value"], figure(one["value"])
+
+
+def _write(
+    axes: Any,
+    at: tuple[float, float],
+    coordinates: Any,
+    text: str,
+    right: int,
+    *,
+    ha: str = "left",
+    weight: str = "normal",
+    size: int = _PT,
+) -> None:
+    axes.annotate(
+        text,
+        at,
+        xycoords=coordinates,
+        xytext=(right, 0),
+        textcoords="offset points",
+        ha=ha,
+        va="center",
+        weight=weight,
+        fontsize=size,
+        annotation_clip=False,
+    )
 
 
 def ranked(row: Mapping[str, Any]) -> list[str]:
@@ -147,16 +164,10 @@ def margins(figures: Sequence[tuple[str, float, bool]], path: Path, theme: Theme
             colour = theme.ours if met else theme.missed
             axes.plot([1, margin], [place, place], color=colour, linewidth=2)
             axes.plot([margin], [place], "o" if met else "X", color=colour, markersize=6)
-            right = margin >= 1
-            axes.annotate(
-                f"{margin:.2f}" if margin < 10 else f"{margin:.0f}",
-                (margin, place),
-                xytext=(7 if right else -7, 0),
-                textcoords="offset points",
-                ha="left" if right else "right",
-                va="center",
-                fontsize=_PT - 1,
-            )
+            beyond = 7 if margin >= 1 else -7
+            text = f"{margin:.2f}" if margin < _TEN else f"{margin:.0f}"
+            ha = "left" if margin >= 1 else "right"
+            _write(axes, (margin, place), "data", text, beyond, ha=ha, size=_PT - 1)
         axes.axvline(1, color=theme.ink, linewidth=1)
         axes.set_xscale("log")
         most = max(margin for _, margin, _ in figures)

@@ -36,7 +36,14 @@ _CHARTS: Final = (
     (
         "handoff",
         "Hand-offs: time, of a BLPOP hand-off of the same client (shorter is better)",
-        ("handoff-sync", "handoff-async", "handoff-tasks", "fifo-handoff", "fifo-handoff-tasks"),
+        (
+            "handoff-sync",
+            "handoff-async",
+            "handoff-tasks",
+            "fifo-handoff",
+            "fifo-handoff-tasks",
+            "fifo-handoff-late",
+        ),
         "log",
     ),
     (
@@ -245,6 +252,7 @@ def _margins(found: Mapping[str, Any]) -> Iterator[tuple[str, float, bool]]:
 
 
 def _chart(name: str, title: str, draw: Any) -> Iterator[str]:
+    yield from (f"**{title}**", "")
     for theme in charts.THEMES:
         path = FOLDER / f"{name}-{theme.name}.svg"
         draw(path, theme)

@@ -13,12 +13,14 @@ import redis.asyncio
 
 from benchmarks.peers.asked import (
     DEL,
+    HEADSTART,
     KEEP_MS,
     LEASE,
     LIST,
     LONGEST,
     RESULT,
     SET,
+    SPREAD,
     TURNS,
     pieces,
 )
@@ -28,8 +30,6 @@ __all__ = ["aanswer"]
 
 _WARM_UP = 10
 _LOADER_SECONDS = 0.05
-# How long a waiter waits at least, and how much longer at random: see `locks`.
-_HEADSTART, _SPREAD = 0.005, 0.1
 
 
 async def aanswer(contender: str, url: str) -> None:
@@ -64,8 +64,8 @@ async def _seconds(run: Callable[[], Awaitable[object]], cycles: int) -> float:
     return (now - began) / cycles
 
 
-async def _let_wait() -> None:
-    await asyncio.sleep(_HEADSTART + random.random() * _SPREAD)
+async def _let_wait(spread: float) -> None:
+    await asyncio.sleep(HEADSTART + random.random() * spread)
 
 
 class Asked:
@@ -144,18 +144,20 @@ class Asked:
         assert await self.client.blpop([LIST], timeout=4) is not None
         return time.monotonic()
 
-    async def relay(self, role: str, rounds: int, seconds: float) -> list[list[float]]:
+    async def relay(
+        self, role: str, rounds: int, seconds: float, spread: float = SPREAD
+    ) -> list[list[float]]:
         """Hand-offs between two tasks of this process: a list's, and the lock's."""
         found: list[list[float]] = []
         until = time.monotonic() + seconds
         while len(found) < rounds and time.monotonic() < until:
             popping = asyncio.create_task(self.pop())
-            await _let_wait()
+            await _let_wait(spread)
             began = await self.push()
             least = await popping - began
             await self.hold(role, "relay")
             taking = asyncio.create_task(self.take(role, "relay"))
-            await _let_wait()
+            await _let_wait(spread)
             began = await self.give()
             found.append([least, await taking - began])
         return found

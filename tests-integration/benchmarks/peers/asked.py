@@ -19,7 +19,20 @@ import redis
 
 from harness.children import hear, tell
 
-__all__ = ["DEL", "LEASE", "LIST", "RESULT", "SET", "TURNS", "answer", "pieces"]
+__all__ = [
+    "DEL",
+    "HEADSTART",
+    "KEEP_MS",
+    "LEASE",
+    "LIST",
+    "LONGEST",
+    "RESULT",
+    "SET",
+    "SPREAD",
+    "TURNS",
+    "answer",
+    "pieces",
+]
 
 # The floor: what any lock on this client pays for one key set with a lease, and for its removal.
 SET: Final = "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])"
@@ -31,6 +44,10 @@ RESULT: Final = {"id": "evt_1024", "status": "captured", "amount": 1999}
 # Floor and contender take so many turns for one answer, none of them longer than this.
 TURNS: Final = 3
 LONGEST: Final = 0.25
+# How long a waiter waits at least before it is given the lock, and how much longer at random: who
+# polls does so every tenth of a second, and must not always be met at the same point of it.
+HEADSTART: Final = 0.005
+SPREAD: Final = 0.1
 _WARM_UP: Final = 10
 _LOADER_SECONDS: Final = 0.05
 

@@ -168,17 +168,30 @@ ROWS: Final = (
         locks.killed,
         why=_LEASE_ENDS,
     ),
-    _speed("fifo-cycle", "acquire + release", "two scripts", "fifo", "cycle", cycles=80),
-    Row("fifo-handoff", "hand-off to another process", "× BLPOP", "fifo", locks.handoff),
-    Row("fifo-handoff-tasks", "hand-off to another task", "× BLPOP", "fifo", locks.relay),
-    Row("fifo-idle", "20 tasks wait: commands of each", "/s", "fifo", locks.idle_commands),
-    Row("fifo-idle-connections", "20 tasks wait: connections", "", "fifo", locks.idle_connections),
+    _speed("fifo-cycle", "FIFO: acquire + release", "two scripts", "fifo", "cycle", cycles=80),
+    Row("fifo-handoff", "FIFO: hand-off to another process", "× BLPOP", "fifo", locks.handoff),
+    Row("fifo-handoff-tasks", "FIFO: hand-off to another task", "× BLPOP", "fifo", locks.relay),
     Row(
-        "fifo-killed", "the holder is killed: until the next is in", "× lease", "fifo", locks.killed
+        "fifo-handoff-late", "FIFO: the same, 99th percentile", "× BLPOP", "fifo", locks.relay_late
+    ),
+    Row("fifo-idle", "FIFO: 20 tasks wait: commands of each", "/s", "fifo", locks.idle_commands),
+    Row(
+        "fifo-idle-connections",
+        "FIFO: 20 tasks wait: connections",
+        "",
+        "fifo",
+        locks.idle_connections,
+    ),
+    Row(
+        "fifo-killed",
+        "FIFO: the holder is killed: until the next is in",
+        "× lease",
+        "fifo",
+        locks.killed,
     ),
     Row(
         "fifo-dead",
-        "5 queued processes are killed: until the next is in",
+        "FIFO: 5 queued processes are killed: until the next is in",
         "s",
         "fifo",
         locks.dead_waiters,
