@@ -26,6 +26,8 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+# What the arguments of a class mean stands with its __init__.
+autoclass_content = "both"
 
 html_theme = "furo"
 html_title = f"fencekit {release}"
