@@ -191,7 +191,7 @@ class BaseHandle:
         """The lease is lost: tell everybody who asked."""
         if self._gone or self.verdict is not None:
             return
-        self._gone = True
+        self._gone = self._grant.lost = True
         self._ring()
         if self._report_lost is not None:
             self._report_lost(self)

@@ -301,8 +301,9 @@ def test_a_cancelled_release_asks_again_for_whoever_is_next() -> None:
     assert [holder.token for holder in heard] == [43]
 
 
-def test_a_lock_never_given_back_and_said_to_be_free_was_lost_by_a_failover() -> None:
+def test_a_lock_that_was_lost_and_is_said_to_be_free_was_lost_by_a_failover() -> None:
     grant = FifoGrant(TICKET.claimant, 42, 70.0)
+    grant.lost = True
     for verdict in (Verdict.LOST, Verdict.RELEASED_BEFORE):  # asked once, and once more
         play = Play(protocol.release(TICKET, grant, lambda _answer, _holder: None))
         assert play.answer([2]).result is verdict

@@ -119,10 +119,11 @@ class Grant:
         token: the fencing token minted for it.
         deadline: monotonic seconds until which it is certainly held.
         resent: the acquire was sent more than once, so a copy may still arrive.
+        lost: a renewal was refused, or none arrived in time.
         returned: its release was asked for before.
     """
 
-    __slots__ = ("claimant", "deadline", "resent", "returned", "token")
+    __slots__ = ("claimant", "deadline", "lost", "resent", "returned", "token")
 
     def __init__(
         self, claimant: Claimant, token: FenceToken, deadline: float, *, resent: bool
@@ -131,21 +132,21 @@ class Grant:
         self.token = token
         self.deadline = deadline
         self.resent = resent
-        self.returned = False
+        self.lost = self.returned = False
 
-    def verdict(self, told: Verdict, *, sends: int, again: bool) -> Verdict:
+    def verdict(self, told: Verdict, *, again: bool) -> Verdict:
         """What became of it, given the server's answer to a release.
 
-        Nobody else releases it. So an answer of "before" to the first release, sent once, comes
-        from a record that never knew this token: a failover lost the grant, and others may have
-        been granted the lock beside us.
+        Nobody else releases it. So where it was lost before anybody asked, an answer of "before"
+        comes from a record that never knew this token: a failover lost the grant, and others may
+        have been granted the lock beside us. (A release alone proves nothing: a proxy that repeats
+        commands makes the same answer.)
 
         Args:
             told: the server's answer.
-            sends: how many copies of the release were sent.
             again: it was asked for before.
         """
-        if told is Verdict.RELEASED_BEFORE and sends == 1 and not again:
+        if told is Verdict.RELEASED_BEFORE and self.lost and not again:
             return Verdict.LOST
         return told
 
@@ -360,7 +361,7 @@ def release(grant: Grant) -> Flow[Verdict]:
     )
     again, grant.returned = grant.returned, True
     answer: Answer = yield operation
-    return grant.verdict(operation.parse(answer.reply), sends=answer.sends, again=again)
+    return grant.verdict(operation.parse(answer.reply), again=again)
 
 
 def inspect(names: Names) -> Flow[LockInfo | None]:

@@ -359,7 +359,7 @@ def release(
             _tell(hear, (yield from trace(operation)))
         raise
     _tell(hear, answer)
-    return grant.verdict(Verdict(answer.reply[0]), sends=answer.sends, again=again)
+    return grant.verdict(Verdict(answer.reply[0]), again=again)
 
 
 def _tell(hear: Callable[[Answer, Holder], None], answer: Answer) -> None:
