@@ -251,7 +251,7 @@ def test_fifo_show_without_fencekit_fifo_says_what_is_missing(
 
 
 def test_the_smallest_acl_is_enough_for_one_name(fencekit: Fencekit, servers: ServerPool) -> None:
-    from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
+    from conformance.columns import documented_acl  # noqa: PLC0415 - as the page says today
 
     server = servers.clean(default_kind(), acl=documented_acl("single"))
     with clients.opened(server.url) as client:

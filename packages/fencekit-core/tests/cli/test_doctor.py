@@ -190,7 +190,7 @@ def test_an_acl_that_forbids(
 def test_what_may_not_be_asked_is_not_known_and_no_error(
     fencekit: Fencekit, servers: ServerPool
 ) -> None:
-    from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
+    from conformance.columns import documented_acl  # noqa: PLC0415 - as the page says today
 
     rules = f"{documented_acl('single')} {FIFO_RULES}"
     ran = fencekit("doctor", limited(servers, rules).url, "--json")
@@ -212,7 +212,7 @@ def test_what_is_checked_is_what_the_page_on_acls_names() -> None:
 def test_fifo_locks_need_what_the_page_names_and_no_more(
     fencekit: Fencekit, servers: ServerPool
 ) -> None:
-    from conformance.stage import documented_acl  # noqa: PLC0415 - as the page says today
+    from conformance.columns import documented_acl  # noqa: PLC0415 - as the page says today
 
     fifo = pytest.importorskip("fencekit.fifo")
     assert f"| `{FIFO_RULES}` | FIFO locks |" in DOCS.read_text()
