@@ -106,7 +106,8 @@ def bars(rows: Sequence[Mapping[str, Any]], path: Path, theme: Theme, *, scale: 
         longest = max(value for _, value, _ in lines if value is not None)
         axes.set_xlim(0.5 if scale == "log" else 0, longest * (1.12 if scale == "linear" else 3))
         axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
-        axes.set_xlabel(rows[0]["unit"])
+        units = {row["unit"] for row in rows}
+        axes.set_xlabel(units.pop() if len(units) == 1 else "× floor")
 
 
 def _lines(row: Mapping[str, Any]) -> Iterator[tuple[str, float | None, str]]:
