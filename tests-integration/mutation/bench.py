@@ -160,7 +160,9 @@ class Bench:
         if answer["status"] in {0, 5}:  # all passed; there was none
             return Verdict(survived=True)
         notes.noticed(file, answer["by"])
-        return Verdict(survived=False, by=answer["by"])
+        if answer["status"] is None:
+            return Verdict(survived=False)
+        return Verdict(survived=False, by=answer["by"] or "what pytest imports first")
 
     def close(self) -> None:
         """End the process and remove the copy."""

@@ -24,8 +24,9 @@ BOUNDS = {
     "client descriptors": 0.99,
     "server memory": 512 * 1024,
     "server connections": 0.99,
+    "server keys": 50,
 }
-_RELATIVE = 0.03
+_RELATIVE, _SIZED = 0.03, {"client memory", "server memory", "server keys"}
 
 
 def theil_sen(times: list[float], values: list[float]) -> float:
@@ -46,6 +47,7 @@ def sample(child: Child, server: Server) -> dict[str, float]:
         "client descriptors": float(len(list(Path(f"/proc/{child.pid}/fd").iterdir()))),
         "server memory": float(info["used_memory"]),
         "server connections": float(info["connected_clients"]),
+        "server keys": float(info.get("db0", "keys=0").partition("=")[2].partition(",")[0]),
     }
 
 
@@ -58,7 +60,7 @@ def judge(times: list[float], samples: list[dict[str, float]]) -> dict[str, dict
         values = [one[what] for _, one in rest]
         slope = theil_sen([t for t, _ in rest], values)
         middle = median(values)
-        bound = max(least, _RELATIVE * middle) if "memory" in what else least
+        bound = max(least, _RELATIVE * middle) if what in _SIZED else least
         found[what] = {"median": middle, "growth": slope * span, "bound": bound}
     return found
 

@@ -123,14 +123,17 @@ def _in_short_lives(url: str) -> None:
     """Clients and loops that come and go."""
     for number in itertools.count():
         client = redis.Redis.from_url(url)
-        with DistributedLock(client).hold(f"short-{number}", ttl=_LEASE):
+        lock = DistributedLock(client, fence_retention=_SHORT)
+        with lock.hold(f"short-{number}", ttl=_LEASE):
             pass
         client.close()
 
         async def once(number: int = number) -> None:
             async with (
                 redis.asyncio.Redis.from_url(url) as client,
-                AsyncDistributedLock(client).hold(f"shorter-{number}", ttl=_LEASE),
+                AsyncDistributedLock(client, fence_retention=_SHORT).hold(
+                    f"shorter-{number}", ttl=_LEASE
+                ),
             ):
                 pass
 
