@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import fencekit
+from distributions import ROOT, sdist_of, wheel_of
 
-ROOT = Path(__file__).parents[2]
 SATELLITES = ("fifo", "cache", "django", "celery")
 FOLDERS = {
     "fencekit-core": "fencekit",
@@ -44,19 +44,13 @@ each_distribution = pytest.mark.parametrize("dist", FOLDERS)
 each_satellite = pytest.mark.parametrize("dist", [f"fencekit-{name}" for name in SATELLITES])
 
 
-def wheel_of(dist: str) -> Path:
-    (path,) = (ROOT / "dist").glob(f"{dist.replace('-', '_')}-*-py3-none-any.whl")
-    return path
-
-
 def files_in_wheel(dist: str) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel_of(dist)) as wheel:
         return {name: wheel.read(name) for name in wheel.namelist()}
 
 
 def files_in_sdist(dist: str) -> dict[str, bytes]:
-    (path,) = (ROOT / "dist").glob(f"{dist.replace('-', '_')}-*.tar.gz")
-    with tarfile.open(path) as sdist:
+    with tarfile.open(sdist_of(dist)) as sdist:
         return {
             member.name.partition("/")[2]: content.read()
             for member in sdist
