@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 # Of what the tests of a target take on the library as it is, so many times and so many seconds.
 _PATIENCE = (4.0, 60.0)
 _FIRST = 40
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Notes:
         if known is None:
             return None
         names: set[str] = set()
-        for number in _lines_of_statement(text, line):
+        for number in _lines_around(text, line):
             names.update(known.get(str(number), ()))
         return None if "" in names else sorted(names)
 
@@ -65,18 +66,27 @@ class Notes:
         return sum(self.took.values()) * _PATIENCE[0] + _PATIENCE[1]
 
 
-def _lines_of_statement(text: str, line: int) -> set[int]:
-    """The line, and those of the innermost statement's head, for an expression may span several."""
-    found: ast.stmt | None = None
+def _lines_around(text: str, line: int) -> set[int]:
+    """Those of the innermost function; outside of any, of the statement's head.
+
+    Not of the statement in a function: a generator that is resumed by an exception is not traced up
+    to its next step (Python 3.11), and flows are resumed so.
+    """
+    around: ast.stmt | None = None
     for node in ast.walk(ast.parse(text)):
-        within = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-        if isinstance(node, ast.stmt) and within and (found is None or node.lineno >= found.lineno):
-            found = node
-    if found is None:
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            inside = isinstance(around, _FUNCTIONS)
+            if isinstance(node, _FUNCTIONS) or not inside:
+                around = node  # the walk comes to outer ones first
+    if around is None:
         return {line}
-    body = getattr(found, "body", None)
-    end = body[0].lineno - 1 if body else found.end_lineno or found.lineno
-    return {line, *range(found.lineno, max(end, found.lineno) + 1)}
+    body = getattr(around, "body", None)
+    if isinstance(around, _FUNCTIONS):
+        # Its own line, with the defaults, is run where the module is imported.
+        first = around.lineno if line < around.body[0].lineno else around.body[0].lineno
+        return set(range(first, (around.end_lineno or first) + 1))
+    end = body[0].lineno - 1 if body else around.end_lineno or around.lineno
+    return {line, *range(around.lineno, max(end, around.lineno) + 1)}
 
 
 @dataclass(frozen=True)

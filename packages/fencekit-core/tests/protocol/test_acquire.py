@@ -19,6 +19,7 @@ from fencekit.errors import (
     StoreUnavailable,
 )
 from fencekit.keys import names
+from fencekit.protocol import lock as protocol
 from fencekit.protocol.lock import Claimant, Grant, Refusal, acquire
 from fencekit.protocol.operation import AwaitWake, Listen, Now, Replication, Unlisten
 from harness.flows import Play
@@ -195,6 +196,12 @@ def test_a_waiter_whose_time_is_up_is_refused() -> None:
     step = play.asks(Unlisten)
     assert step.alarm == 0.0, "the alarm was due meanwhile: the next waiter looks at once"
     assert play.send().result == Refusal(5_000, "you")
+
+
+def test_a_waiter_looks_just_after_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "random", lambda: 0.0)
+    play = retrying(500.0).answer([0, 90_000, b"you"])
+    assert play.send(100.0).asks(AwaitWake).alarm == pytest.approx(90.002)
 
 
 def test_the_alarm_that_a_waiter_leaves_behind_counts_from_its_end() -> None:

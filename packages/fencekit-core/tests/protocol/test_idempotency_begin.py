@@ -61,7 +61,15 @@ def test_attempts_are_never_made_twice() -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (DONE, {"outcome": BeginOutcome.ALREADY_DONE, "memo": ("json", b"[1]"), "published": b"p"}),
+        (
+            DONE,
+            {
+                "outcome": BeginOutcome.ALREADY_DONE,
+                "memo": ("json", b"[1]"),
+                "published": b"p",
+                "task_id": "t",
+            },
+        ),
         (
             running(),
             {
@@ -213,6 +221,25 @@ def test_the_alarm_that_a_waiter_leaves_behind_counts_from_its_end() -> None:
     alarm = play.asks(Unlisten).alarm
     assert alarm is not None
     assert 4.0 < alarm < 4.1
+
+
+def test_a_waiter_that_slept_longer_than_the_lease_leaves_no_time_behind() -> None:
+    play = Play(protocol.begin(terms(), wait=5.0))
+    play.send(100.0).answer(running()).send().answer(running(1_000)).send(100.0)
+    play.send(False).send(105.0)  # noqa: FBT003 - no wake
+    assert play.asks(Unlisten).alarm == 0.0
+
+
+def test_a_waiter_looks_just_after_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "random", lambda: 0.0)
+    play = Play(protocol.begin(terms(), wait=500.0))
+    play.send(100.0).answer(running()).send().answer(running(90_000)).send(100.0)
+    assert play.asks(AwaitWake).alarm == pytest.approx(90.002)
+
+
+def test_a_withdraw_tells_whether_the_attempt_had_begun() -> None:
+    operation = protocol.withdraw(terms(), "a" * 32)
+    assert [operation.parse([number]) for number in (1, 0)] == [True, False]
 
 
 def test_a_waiter_woken_as_its_time_runs_out_still_tries() -> None:

@@ -112,6 +112,20 @@ def test_a_completion_that_is_interrupted_lets_go_at_once(error: BaseException) 
         Play(protocol.complete(begun(), MEMO)).throw(error)
 
 
+def test_a_completion_is_tried_ever_more_slowly_for_three_seconds() -> None:
+    play = Play(protocol.complete(begun(), MEMO))
+    pauses = []
+    for _ in range(6):
+        play.throw(OutcomeUnknown("no answer", sends=1)).send(100.0)
+        pauses.append(play.asks(Sleep).seconds)
+        play.send()
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5])
+    play.throw(OutcomeUnknown("no answer", sends=1))
+    with pytest.raises(OutcomeUnknown) as unknown:
+        play.send(103.0)  # not a moment longer
+    assert unknown.value.sends == 7
+
+
 def test_fail_and_release_are_one_command() -> None:
     fail = protocol.fail(begun(), "Oops", terminal=True)
     assert fail.script.name == "claim_fail"
@@ -152,6 +166,10 @@ def test_reading_a_record() -> None:
     assert (status.key, status.state, status.owner_id) == ("job", RecordState.RUNNING, "me")
     assert (status.attempts, status.lease_ms, status.fence) == (2, 300, 7)
     assert (status.encoding, status.error, status.expires_ms) == (None, "Oops", 9_000)
+    assert (status.task_id, status.published) == ("t", b"")
+    published = operation.parse([b"done", b"me", None, 0, None, b"json", None, b"", b"p", 9_000])
+    assert published is not None
+    assert (published.attempts, published.fence, published.published) == (0, 0, b"p")
     assert protocol.read_memo(NAMES).parse([b"done", b"json", b"7"]) == (RecordState.DONE, MEMO)
     assert protocol.read_memo(NAMES).parse([None, None, None]) == (None, Memo("", b""))
 

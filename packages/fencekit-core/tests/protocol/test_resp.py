@@ -96,7 +96,7 @@ def test_a_null_array_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"?1\r\n", b"HTTP/1.1 400\r\n", b":x\r\n", b"$a\r\n", b"*1.5\r\n"]
+    "sent", [b"?1\r\n", b"HTTP/1.1 400\r\n", b":x\r\n", b"$a\r\n", b"*1.5\r\n", b"\r\n"]
 )
 def test_what_is_not_resp_is_a_protocol_error(sent: bytes) -> None:
     decoder = Decoder()

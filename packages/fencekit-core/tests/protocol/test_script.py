@@ -37,6 +37,8 @@ def test_a_header_says_what_a_script_takes() -> None:
         ("owner", "str", False),
         ("rest", "bytes", True),
     ]
+    assert [key.about for key in script.keys] == ["who holds"]
+    assert [arg.about for arg in script.args] == ["who asks", "whatever else"]
     assert (script.retry_safe, script.read_only) == (True, True)
 
 
@@ -46,7 +48,12 @@ def test_the_source_is_the_body_with_its_includes_and_without_the_header() -> No
     assert text.endswith("local lock, owner = KEYS[1], ARGV[1]\nreturn 1")
     assert "local function bury_attempt(gone, attempt)" in text
     assert "{name}:lock" not in text
+    assert not [line for line in text.splitlines() if not line.strip() or line.startswith("--")]
     assert script.sha == sha1(script.source, usedforsecurity=False).hexdigest()
+
+
+def test_a_package_without_an_include_of_that_name_has_cores() -> None:
+    assert Script.parse("good", GOOD, package="fencekit.cli").source.count(b"bury_attempt") == 1
 
 
 def test_flags_that_say_no() -> None:
