@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from fencekit import AsyncDistributedLock, FencedOutError, FenceGate, FenceToken
+from fencekit.drivers.loop_state import LoopState
 from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock
 from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased, LockWaited
 from harness.clients import aopened
 from harness.fifo import Queue
+from harness.mutations import changed, red_by
 from harness.twins import Twin
 from harness.waiting import eventually_async, until_waiting
 
@@ -360,6 +362,25 @@ async def test_a_cancelled_release_still_hands_over(async_redis_client: Any) -> 
     next_lease = await asyncio.wait_for(waiter, 1.0)
     await lock.release(lease)  # repeated
     await lock.release(next_lease)
+
+
+@red_by(changed(LoopState, "see_through", lambda _state, _parcel: None))
+def test_a_release_that_the_end_of_its_loop_cancels_is_carried_out(
+    redis_url: str, queue: Queue
+) -> None:
+    async def hold_until_the_end() -> None:
+        async with aopened(redis_url) as client:
+            lock = FifoLock(client, "invoices")
+            lease = await lock.acquire()
+            # So that the first copy is answered with an error, and another must follow.
+            queue.client.script_flush()
+            releases.append(asyncio.create_task(lock.release(lease)))
+            await asyncio.sleep(0)
+
+    releases: list[asyncio.Task[None]] = []
+    asyncio.run(hold_until_the_end())
+    assert releases[0].cancelled()
+    assert queue.holder == ""
 
 
 def test_one_lock_object_on_two_event_loops(redis_url: str) -> None:

@@ -107,6 +107,35 @@ def test_nobody_listens_so_the_next_is_offered_it(queue: Queue) -> None:
     assert int(record[b"open"]) == queue.token
 
 
+@falls_without(
+    "fifo_release",
+    "  if given_back then\n    restore_fence(fence, given_back, '0', retention_ms)\n  end\n  if",
+    "  if",
+)
+def test_a_release_is_noted_also_where_the_queue_has_nobody_to_grant_it_to(queue: Queue) -> None:
+    token = granted(queue.acquire("a"))
+    queue.acquire("b", "dead")
+    queue.kill("dead")
+    assert queue.release("a", token)[:3] == [1, 0, ""]
+    assert queue.queued == []
+    assert queue.release("a", token) == [2]
+    assert queue.client.hget(queue.terms.names.fence, "open") == b"0"
+
+
+@falls_without("fifo_release", "if last == given_back and floor < last then", "if last then")
+def test_a_release_is_noted_before_the_next_grant_where_the_record_was_made_anew(
+    queue: Queue,
+) -> None:
+    token, fence = granted(queue.acquire("a")), queue.terms.names.fence
+    queue.acquire("b")
+    queue.client.hset(fence, mapping={"last": token + 5, "open": token + 5, "floor": token + 4})
+    assert queue.release("a", token)[0] == 1
+    assert queue.holder == "b"
+    record = queue.client.hgetall(fence)
+    assert int(record[b"open"]) == queue.token > token + 5
+    assert int(record[b"floor"]) == token - 1
+
+
 @falls_without("fifo_release", "deadlines[channel] < now_ms or not mine", "not mine")
 def test_a_process_past_its_window_loses_its_places(queue: Queue) -> None:
     queue.listen("p1", "p2")

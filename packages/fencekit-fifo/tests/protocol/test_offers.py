@@ -7,7 +7,6 @@ forward then makes a stale message look fresh), and with `fresh_until` at the en
 from __future__ import annotations
 
 from fencekit.fifo.offers import Offer, ServerClock, TakeUp
-from fencekit.fifo.protocol import renew_operation
 from fencekit.protocol.operation import Answer
 from harness.fifo import make_ticket
 from harness.mutations import changed, red_by
@@ -51,16 +50,13 @@ def test_an_offer_is_fresh_for_half_of_it() -> None:
 
 
 def test_a_take_up_tells_whoever_has_entered() -> None:
-    operation = renew_operation(TICKET, 7)
     told = []
     take_up = TakeUp(60.0)
     take_up.settled = lambda: told.append(take_up.deadline)
-    take_up.answered(operation, None)
-    assert told == []
-    take_up.answered(operation, Answer([1, 60_000], sent_at=10.0))
+    take_up.answered(Answer([1, 60_000], sent_at=10.0))
     assert told == [70.0]
     assert not take_up.refused
     refused = TakeUp(60.0)
-    refused.answered(operation, Answer([0]))
+    refused.answered(Answer([0]))
     assert refused.refused
     assert refused.deadline is None

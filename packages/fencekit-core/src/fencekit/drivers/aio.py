@@ -15,11 +15,7 @@ from fencekit.drivers.aio_wake import AsyncWaiter
 from fencekit.drivers.client import Client, describe
 from fencekit.drivers.loop_state import LoopState, Parcel
 from fencekit.errors import FenceKitError
-from fencekit.protocol.operation import (
-    Flow,
-    Operation,
-    Reply,
-)
+from fencekit.protocol.operation import AwaitMail, Flow, Now, Operation, Reply
 
 __all__ = ["AsyncDriver"]
 
@@ -134,6 +130,10 @@ class AsyncDriver:
                     if isinstance(step, Operation):
                         parcel = state.send(step)
                         result = await parcel.future
+                    elif isinstance(step, AwaitMail):
+                        result = await step.box.receive(step.seconds)
+                    elif isinstance(step, Now):
+                        result = state.loop.time()
                     else:
                         result = await state.perform(step, listening)
                 except asyncio.CancelledError as cancelled:

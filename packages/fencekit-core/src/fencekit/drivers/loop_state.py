@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,10 @@ from fencekit.drivers.lane import Lane, Question
 from fencekit.errors import FenceKitError, OutcomeUnknown, StoreError, StoreUnavailable
 from fencekit.protocol.operation import (
     Answer,
-    AwaitMail,
     AwaitWake,
     Call,
     Flow,
     Listen,
-    Now,
     OpenMail,
     Operation,
     Reply,
@@ -48,7 +46,7 @@ _LAST_CHANCE = 1.0
 class Parcel:
     """One operation under way, and the future that its caller awaits."""
 
-    __slots__ = ("_once", "_state", "due", "future", "lane", "load")
+    __slots__ = ("_hear", "_once", "_state", "due", "future", "lane", "load")
 
     def __init__(
         self,
@@ -57,9 +55,11 @@ class Parcel:
         future: asyncio.Future[Any],
         *,
         once: bool = False,
+        hear: Callable[[Answer], None] | None = None,
     ) -> None:
         self._state = state
         self._once = once
+        self._hear = hear
         self.load = load
         self.future = future
         self.lane: Lane | None = None
@@ -80,6 +80,8 @@ class Parcel:
             load.reconnect = False
             self._state.reconnect(self.lane)
         if isinstance(outcome, Answer):
+            if self._hear is not None:
+                self._hear(outcome)
             self._done(outcome)
         else:
             self._again(outcome)
@@ -140,6 +142,10 @@ class LoopState:
         self._slots = SlotTable(driver.client) if driver.is_cluster else None
         self._learning = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self._fails_over = self.client.kind != "single"
+        # What is sent for nobody: it was settled before.
+        self._nobody: asyncio.Future[Any] = loop.create_future()
+        self._nobody.set_result(None)
         self.ended = False
         self._closed = False
         # A loop that ends closes its async generators: this one closes our connections.
@@ -151,13 +157,47 @@ class LoopState:
         """Send an operation; the future is settled whoever still waits for it."""
         return self.send(operation).future
 
-    def send(self, operation: Operation[Any]) -> Parcel:
-        """Send an operation; the parcel has its future."""
-        future: asyncio.Future[Answer] = self.loop.create_future()
-        delivery = Delivery(operation, self.loop.time(), fails_over=self.client.kind != "single")
-        parcel = Parcel(self, delivery, future)
+    def send(
+        self, operation: Operation[Any], hear: Callable[[Answer], None] | None = None
+    ) -> Parcel:
+        """Send an operation; the parcel has its future.
+
+        Args:
+            operation: what to send.
+            hear: told the answer as soon as it has come, a turn of the loop before whoever awaits
+                the future, and also when nobody does any more. It must not raise.
+        """
+        return self._send(operation, self.loop.create_future(), hear)
+
+    def post(self, operation: Operation[Any], hear: Callable[[Answer], None]) -> None:
+        """Send an operation that nobody waits for; an answer is told as by `send`."""
+        self._send(operation, self._nobody, hear)
+
+    def _send(
+        self,
+        operation: Operation[Any],
+        future: asyncio.Future[Any],
+        hear: Callable[[Answer], None] | None,
+    ) -> Parcel:
+        delivery = Delivery(operation, self.loop.time(), fails_over=self._fails_over)
+        parcel = Parcel(self, delivery, future, hear=hear)
         self.dispatch(parcel)
         return parcel
+
+    def see_through(self, parcel: Parcel) -> None:
+        """Have a parcel go on whose caller was cancelled, and a loop that ends wait for it."""
+        parcel.future = self.loop.create_future()
+        self._spawn(self._see_through(parcel.future))
+
+    async def _see_through(self, future: asyncio.Future[Answer]) -> None:
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:  # the loop is shutting down
+            if self.ended:
+                return
+            await asyncio.wait([future], timeout=_LAST_CHANCE)
+        if future.done() and not future.cancelled():
+            future.exception()  # there is nobody to tell
 
     def submit_once(self, operation: Operation[Any]) -> asyncio.Future[Answer]:
         """Send an operation on the keeper's lane, and no further copy when it breaks."""
@@ -202,9 +242,7 @@ class LoopState:
         parcel.lane.submit(parcel)
 
     async def perform(self, step: Step, listening: dict[str, AsyncWaiter]) -> Any:
-        """Perform a step that is no operation."""
-        if isinstance(step, Now):
-            return self.loop.time()
+        """Perform a step that `AsyncDriver.run` does not perform itself: it is not in a hurry."""
         if isinstance(step, Together):
             return await self.trace_many(step.operations)
         if isinstance(step, Routes):
@@ -215,8 +253,6 @@ class LoopState:
         return await self._wait(step, listening)
 
     async def _wait(self, step: Step, listening: dict[str, AsyncWaiter]) -> Any:
-        if isinstance(step, AwaitMail):
-            return await step.box.receive(step.seconds)
         if isinstance(step, OpenMail):
             return await step.box.open()
         if isinstance(step, AwaitWake):

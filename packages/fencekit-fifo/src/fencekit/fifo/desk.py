@@ -25,8 +25,7 @@ from fencekit.protocol.operation import Answer, Operation, Reply
 
 __all__ = ["Box", "Desk", "Hub", "Keeper", "Post", "Room"]
 
-Settled: TypeAlias = Callable[[Operation[Any], "Answer | FenceKitError | None"], None]
-Post: TypeAlias = Callable[[Operation[Any], Settled], None]
+Post: TypeAlias = Callable[[Operation[Any], Callable[[Answer], None]], None]
 
 # How much later than the holder's expiry the lock is looked at, seconds: the key must be gone.
 _SLACK = 0.002
@@ -197,8 +196,8 @@ class Desk:
             hub: tells of messages.
             keeper: sends beats.
             clock: monotonic seconds, the same that the driver uses.
-            post: sends without waiting, before whoever is woken next runs; None where there is
-                no such way, and waiters confirm their take-up themselves.
+            post: sends without waiting, before whoever is woken next runs, and tells an answer;
+                None where there is no such way, and waiters confirm their take-up themselves.
         """
         self.channel = process_channel(prefix, os.urandom(8).hex())
         self.hub = hub
@@ -319,9 +318,9 @@ class Desk:
         box.offered = offer.token
         if self._post is not None and not offer.taken and self.clock() < offer.fresh_until:
             # Sent before the waiter runs: work that blocks right after has the whole lease.
-            take_up = TakeUp(box.ticket.terms.lease_ms / 1000)
-            offer = offer.taken_up(take_up)
-            self._post(protocol.renew_operation(box.ticket, offer.token), take_up.answered)
+            offer.take_up = TakeUp(box.ticket.terms.lease_ms / 1000)
+            operation = protocol.renew_operation(box.ticket, offer.token)
+            self._post(operation, offer.take_up.answered)
         box.put(offer)
 
     def _turn_away(self, keys: Names, owner: str, attempt: str, offer_ms: int) -> None:

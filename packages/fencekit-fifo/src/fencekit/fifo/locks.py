@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 from fencekit.drivers.aio import AsyncDriver
@@ -27,13 +28,12 @@ from fencekit.errors import FenceKitError
 from fencekit.fifo import protocol
 from fencekit.fifo.base import FifoBase
 from fencekit.fifo.boxes import AsyncBox, SyncBox
-from fencekit.fifo.desk import Desk, Post, Settled
+from fencekit.fifo.desk import Desk
 from fencekit.fifo.leases import Lease, SyncLease
-from fencekit.fifo.protocol import FifoStats
+from fencekit.fifo.protocol import FifoStats, Release
 from fencekit.hooks import FenceKitHooks
 from fencekit.keys import DEFAULT_PREFIX
 from fencekit.owners import current_owner_id, current_task_owner_id
-from fencekit.protocol.operation import Answer, Operation
 
 __all__ = ["FifoLock", "SyncFifoLock"]
 
@@ -142,17 +142,21 @@ class FifoLock(FifoBase[Lease]):
             state.keeper.drop(lease.kept)
         desk = self._desk(state)
         terms = lease.ticket.terms
-        flow = protocol.release(
-            lease.ticket_at(desk),
-            grant,
-            lambda answer, holder: desk.heard(terms, answer, holder),
+        release = Release(
+            lease.ticket_at(desk), grant, lambda answer, holder: desk.heard(terms, answer, holder)
         )
-        verdict = await self._driver.run(flow)
+        # The next of this process is woken by the answer itself, and not by us: it need not wait
+        # for our turn of the loop, and is woken although we may be cancelled.
+        parcel = state.send(release.operation, release.hear)
+        try:
+            answer = await parcel.future
+        except asyncio.CancelledError:
+            state.see_through(parcel)
+            raise
         lease.left()
-        self._settle_release(lease, verdict)
+        self._settle_release(lease, release.verdict(answer))
 
-    @asynccontextmanager
-    async def hold(self, timeout: float | timedelta | None = None) -> AsyncIterator[Lease]:
+    def hold(self, timeout: float | timedelta | None = None) -> AbstractAsyncContextManager[Lease]:
         """Hold the lock, renewed, for the length of an ``async with``.
 
         An exception of the body wins over an error of the release.
@@ -163,14 +167,7 @@ class FifoLock(FifoBase[Lease]):
             StoreUnavailable, StoreRefused, OutcomeUnknown: as for `acquire`.
             TypeError, ValueError: the timeout makes no sense; nothing was sent.
         """
-        lease = await self.acquire(timeout)
-        try:
-            yield lease
-        except BaseException:
-            with suppress(FenceKitError):  # the body's exception says more
-                await self.release(lease)
-            raise
-        await self.release(lease)
+        return _Hold(self, timeout)
 
     async def stats(self) -> FifoStats:
         """Read who holds the lock, how many wait, and for how long.
@@ -182,8 +179,7 @@ class FifoLock(FifoBase[Lease]):
 
     def _desk(self, state: LoopState) -> Desk:
         if self._guest not in state.hub.guests:
-            post = _posting(state)
-            desk = Desk(self.prefix, state.hub, state.keeper, state.loop.time, post)
+            desk = Desk(self.prefix, state.hub, state.keeper, state.loop.time, state.post)
             state.hub.guests.setdefault(self._guest, desk)
         found: Desk = state.hub.guests[self._guest]
         return found
@@ -323,19 +319,28 @@ class SyncFifoLock(FifoBase[SyncLease]):
         return found
 
 
-def _posting(state: LoopState) -> Post:
-    """A way to send without waiting, ahead of the tasks that are woken afterwards."""
+class _Hold(AbstractAsyncContextManager[Lease]):
+    """A lock that is held for the length of a block; a class, which costs less than a generator."""
 
-    def post(operation: Operation[Any], settled: Settled) -> None:
-        def done(future: asyncio.Future[Answer]) -> None:
-            if future.cancelled():
-                return
-            error = future.exception()
-            if error is None:
-                settled(operation, future.result())
-            elif isinstance(error, FenceKitError):
-                settled(operation, error)
+    __slots__ = ("_lease", "_lock", "_timeout")
 
-        state.submit(operation).add_done_callback(done)
+    def __init__(self, lock: FifoLock, timeout: float | timedelta | None) -> None:
+        self._lock = lock
+        self._timeout = timeout
+        self._lease: Lease
 
-    return post
+    async def __aenter__(self) -> Lease:
+        self._lease = await self._lock.acquire(self._timeout)
+        return self._lease
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self._lock.release(self._lease)
+            return
+        with suppress(FenceKitError):  # the body's exception says more
+            await self._lock.release(self._lease)

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fencekit.errors import FenceKitError
-from fencekit.protocol.operation import Answer, Operation
+from fencekit.protocol.operation import Answer
 
 __all__ = ["Offer", "ServerClock", "TakeUp"]
 
@@ -61,22 +60,18 @@ class TakeUp:
         self.refused = False
         self.settled: Callable[[], None] | None = None
 
-    def answered(
-        self, operation: Operation[int | None], outcome: Answer | FenceKitError | None
-    ) -> None:
+    def answered(self, answer: Answer) -> None:
         """Take in the answer; without one the keeper asks again."""
-        if not isinstance(outcome, Answer):
-            return
-        if operation.parse(outcome.reply) is None:
-            self.refused = True
+        if answer.reply[0] == 1:
+            self.sent_at = answer.sent_at
+            self.deadline = answer.sent_at + self._lease
         else:
-            self.sent_at = outcome.sent_at
-            self.deadline = outcome.sent_at + self._lease
+            self.refused = True
         if self.settled is not None:
             self.settled()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Offer:
     """A lock that was offered to one waiter.
 
@@ -98,7 +93,3 @@ class Offer:
     def make(cls, token: int, deadline: float, offer: float, *, taken: bool = False) -> Offer:
         """Make an offer of that many seconds that stands until then."""
         return cls(token, deadline, deadline - offer / 2, taken)
-
-    def taken_up(self, take_up: TakeUp) -> Offer:
-        """The same offer, with its take-up under way."""
-        return Offer(self.token, self.deadline, self.fresh_until, self.taken, take_up)

@@ -79,6 +79,7 @@ __all__ = [
     "FifoStats",
     "Holder",
     "Place",
+    "Release",
     "Terms",
     "Ticket",
     "acquire",
@@ -336,6 +337,41 @@ def _left_something(error: FenceKitError) -> bool:
     return True
 
 
+class Release:
+    """One release: what is sent, and what is made of its answer.
+
+    Attributes:
+        operation: what is sent.
+    """
+
+    __slots__ = ("_again", "_grant", "_hear", "operation")
+
+    def __init__(
+        self, ticket: Ticket, grant: FifoGrant, hear: Callable[[Answer, Holder], None]
+    ) -> None:
+        """Make one.
+
+        Args:
+            ticket: the holder's.
+            grant: what is given back.
+            hear: told who holds the lock now, where anybody is queued.
+        """
+        self.operation = release_operation(ticket, grant.token, bury=grant.resent)
+        self._grant = grant
+        self._hear = hear
+        self._again, grant.returned = grant.returned, True
+
+    def hear(self, answer: Answer) -> None:
+        """Pass on who is next: it may be a waiter of this process."""
+        if len(answer.reply) > 1:  # else nobody is queued
+            self._hear(answer, Holder.read(*answer.reply[1:5]))
+
+    def verdict(self, answer: Answer) -> Verdict:
+        """What became of the grant."""
+        told = Verdict(answer.reply[0])
+        return self._grant.verdict(told, again=self._again)
+
+
 def release(
     ticket: Ticket, grant: FifoGrant, hear: Callable[[Answer, Holder], None]
 ) -> Flow[Verdict]:
@@ -346,25 +382,19 @@ def release(
         StoreRefused: the server answered with an error; repeat the release.
         OutcomeUnknown: no answer; repeat the release to learn the verdict.
     """
-    operation = release_operation(ticket, grant.token, bury=grant.resent)
-    again, grant.returned = grant.returned, True
+    release = Release(ticket, grant, hear)
     try:
-        answer = yield from trace(operation)
+        answer = yield from trace(release.operation)
     except (GeneratorExit, FenceKitError):
         raise
     except BaseException:
-        # Cancelled. The answer may name the next waiter of this process and would be read by
+        # Interrupted. The answer may name the next waiter of this process and would be read by
         # nobody: ask again.
         with suppress(FenceKitError):
-            _tell(hear, (yield from trace(operation)))
+            release.hear((yield from trace(release.operation)))
         raise
-    _tell(hear, answer)
-    return grant.verdict(Verdict(answer.reply[0]), again=again)
-
-
-def _tell(hear: Callable[[Answer, Holder], None], answer: Answer) -> None:
-    if len(answer.reply) > 1:  # else nobody is queued
-        hear(answer, Holder.read(*answer.reply[1:5]))
+    release.hear(answer)
+    return release.verdict(answer)
 
 
 def stats(names: Names) -> Flow[FifoStats]:

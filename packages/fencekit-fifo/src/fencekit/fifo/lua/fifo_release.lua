@@ -31,11 +31,16 @@ local owner, attempt, token, retention_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]),
 local turn, bury = read_turn(ARGV[5]), ARGV[6] == '1'
 
 local verdict, waiter, held = 1, owner .. ':' .. attempt, redis.call('GET', lock)
+local queued, given_back = redis.call('EXISTS', queue) == 1, nil
 local freed = held == waiter .. ':' .. digits(token)
 if freed then
   redis.call('DEL', lock)
-  restore_fence(fence, token, '0', retention_ms)
   held = false
+  if queued then
+    given_back = token
+  else
+    restore_fence(fence, token, '0', retention_ms)
+  end
 else
   local last, open, lapsed, floor = read_fence(fence)
   verdict = was_released(last, open, lapsed, floor, token) and 2 or 0
@@ -48,10 +53,10 @@ if bury then
   bury_attempt(gone, attempt)
 end
 local pttl, holder, now, own
-if redis.call('EXISTS', queue) == 1 then
+if queued then
   leave(queue, tickets, members, attempt)
-  pttl, holder, now, own =
-    advance(lock, fence, queue, tickets, members, turn, retention_ms, server_now(), held)
+  pttl, holder, now, own = advance(
+    lock, fence, queue, tickets, members, turn, retention_ms, server_now(), held, given_back)
 end
 if freed and (holder or '') == '' then
   redis.pcall('PUBLISH', turn.wake, 'free')

@@ -1,5 +1,4 @@
--- The queue, shared by everything that enters, leaves or advances it. Needs fence and grant, and
--- `free_from` needs restore.
+-- The queue, shared by everything that enters, leaves or advances it. Needs fence, restore and grant.
 --
 -- queue    stream  one entry per waiter: w (owner:attempt), c (wake channel of its process)
 -- tickets  hash    attempt -> entry id, ' ', how many were queued before it
@@ -93,12 +92,31 @@ local function leave(queue, tickets, members, attempt)
   end
 end
 
+-- Grant a free lock, as `grant_lock` does. Where it was given back in this very script, `given_back` is
+-- the token that the record does not know that of yet: its end and the next one's beginning are one write.
+local function pass_on(lock, fence, owner, attempt, ttl_ms, retention_ms, now_us, given_back)
+  if given_back then
+    local last, _, _, floor = read_fence(fence)
+    if last == given_back and floor < last then
+      -- As it nearly always is: the record's newest token, and everything else in it stands.
+      local number = digits(math.max(last + 1, now_us))
+      redis.call('HSET', fence, 'last', number, 'open', number)
+      redis.call('PEXPIRE', fence, retention_ms + ttl_ms)
+      redis.call('SET', lock, owner .. ':' .. attempt .. ':' .. number, 'PX', ttl_ms)
+      return number
+    end
+    restore_fence(fence, given_back, '0', retention_ms)
+  end
+  return grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
+end
+
 -- If the lock is free, grant it to the first waiter whose process is alive and listens. One of the
 -- caller's own process has the whole lease at once, and is not sent a message: the reply says so.
 -- Another process is offered the lock, for as long as it may take to hear of it, and the place stays.
 -- Returns what every reply ends with: milliseconds left, the lock's value or '', the server's time, and
--- 1 if it was granted to the caller's own process. `held` is the lock's value as it is now, or false.
-local function advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, held)
+-- 1 if it was granted to the caller's own process. `held` is the lock's value as it is now, or false;
+-- `given_back` as for `pass_on`, noted in the record where nobody is granted the lock.
+local function advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, held, given_back)
   local now = digits(now_us)
   if held then
     return redis.call('PTTL', lock), held, now, 0
@@ -127,7 +145,8 @@ local function advance(lock, fence, queue, tickets, members, turn, retention_ms,
           redis.call('ZREM', members, channel)
         end
       elseif channel == turn.channel then
-        local number = grant_lock(lock, fence, owner, attempt, turn.lease_ms, retention_ms)
+        local number = pass_on(
+          lock, fence, owner, attempt, turn.lease_ms, retention_ms, now_us, given_back)
         redis.call('XDEL', queue, id)
         redis.call('HDEL', tickets, attempt)
         if redis.call('XLEN', queue) == 0 then
@@ -138,7 +157,8 @@ local function advance(lock, fence, queue, tickets, members, turn, retention_ms,
         if not ticket then
           redis.call('HSET', tickets, attempt, id .. ' 0')
         end
-        local number = grant_lock(lock, fence, owner, attempt, turn.offer_ms, retention_ms)
+        local number = pass_on(
+          lock, fence, owner, attempt, turn.offer_ms, retention_ms, now_us, given_back)
         local heard = redis.pcall('PUBLISH', channel, string.format('%s %s %s %s %.0f %s',
           owner, attempt, number, now, turn.offer_ms, turn.name))
         -- A cluster counts the listeners of this node only; an error is the ACL's, and nobody heard.
@@ -152,6 +172,9 @@ local function advance(lock, fence, queue, tickets, members, turn, retention_ms,
       end
       from = '(' .. id
     end
+  end
+  if given_back then
+    restore_fence(fence, given_back, '0', retention_ms)
   end
   if redis.call('XLEN', queue) == 0 then
     redis.call('DEL', queue, tickets, members)
