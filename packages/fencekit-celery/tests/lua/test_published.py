@@ -25,6 +25,13 @@ def test_ids_are_kept_once_each(redis_client: Any) -> None:
     assert not is_published(kept, "c")
 
 
+def test_an_id_is_no_pattern(redis_client: Any) -> None:
+    redis_client.hset(NAMES.idem, "state", "done")
+    for name in ("ab", "a.", "a."):
+        publish(redis_client, name)
+    assert redis_client.hget(NAMES.idem, "published") == b"ab a. "
+
+
 def test_the_oldest_go_first(redis_client: Any) -> None:
     redis_client.hset(NAMES.idem, "state", "done")
     for name in ("aaaa", "bbbb", "cccc"):
