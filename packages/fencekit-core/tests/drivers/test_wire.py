@@ -5,10 +5,13 @@ How each bites: a wire that sets no limit waits for ever, and these tests with i
 
 from __future__ import annotations
 
+import select
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -31,11 +34,11 @@ def not_plain(sock: socket.socket) -> bool:
     return False
 
 
-@pytest.fixture(params=["kernel", "python"])
+@pytest.fixture(params=["own", "python"])
 def connect(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Server, float], Wire]]:
-    """Connect with a time limit, watched by the kernel or, as with TLS and greenlets, by Python."""
+    """Connect with a time limit, watched by a poll of ours or, as with TLS, by Python."""
     if request.param == "python":
         monkeypatch.setattr(wires, "_is_plain", not_plain)
     with ExitStack() as stack:
@@ -125,13 +128,86 @@ def test_a_connection_that_was_closed_meanwhile_is_not_fresh(
         assert time.monotonic() < until
 
 
-def test_the_kernel_watches_only_what_is_its_own(servers: ServerPool) -> None:
+@contextmanager
+def a_timer_that_goes_off_all_the_time() -> Iterator[None]:
+    """As a profiler's that samples the wall clock; each signal ends a system call that waits."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_signals_do_not_make_a_silent_server_worth_waiting_for(
+    server: Server, connect: Callable[[Server, float], Wire]
+) -> None:
+    """Found here: each signal started the kernel's limit (SO_RCVTIMEO) anew, for ever."""
+    wire = connect(server, 0.2)
+    with a_timer_that_goes_off_all_the_time():
+        wire.send(pack("BLPOP", "nobody-pushes", str(BOUND)))
+        with pytest.raises(WireLost, match="timed out"):
+            wire.receive(1)
+
+
+def test_signals_do_not_make_a_server_that_takes_nothing_worth_waiting_for(
+    fresh_server: Server, connect: Callable[[Server, float], Wire]
+) -> None:
+    wire = connect(fresh_server, 0.2)
+    fresh_server.pause()
+    resume = threading.Timer(BOUND, fresh_server.resume)
+    resume.start()
+    try:
+        began = time.monotonic()
+        with a_timer_that_goes_off_all_the_time(), pytest.raises(WireLost, match="timed out"):
+            wire.send(pack("SET", "much", b"x" * 64_000_000))
+        assert time.monotonic() - began < BOUND
+    finally:
+        resume.cancel()
+        fresh_server.resume()
+
+
+def test_what_the_kernel_takes_in_pieces_arrives_whole(
+    server: Server, connect: Callable[[Server, float], Wire]
+) -> None:
+    wire = connect(server, BOUND * 2)
+    much = bytes(range(256)) * 60_000
+    wire.send(pack("SET", "much", much))
+    assert wire.receive(1) == [b"OK"]
+    wire.send(pack("GET", "much") * 3)
+    assert wire.receive(3) == [much] * 3
+    server.call("DEL", "much")
+
+
+def test_patience_may_be_longer_than_the_system_can_count(
+    server: Server, connect: Callable[[Server, float], Wire]
+) -> None:
+    """Python's own limits refuse what the system cannot count, with an OverflowError."""
+    wire = connect(server, BOUND)
+    wire.send(pack("PING"))
+    with wire.patient(10 * 365 * 86_400.0):
+        assert wire.receive(1) == [b"PONG"]
+
+
+def test_only_plain_sockets_are_waited_for_here(servers: ServerPool) -> None:
     for tls in (False, True):
         server = servers.clean(tls=tls)
         with clients.opened(server.url) as client:
             wire = Wire(describe(client, "sync"), BOUND, None)
             try:
-                # Python's own limit, where it does not watch, is none: the socket blocks.
-                assert (wire._socket.gettimeout() is None) is not tls
+                # Without a limit of Python's, and without blocking.
+                assert (wire._socket.gettimeout() == 0) is not tls
             finally:
                 wire.close()
+
+
+def test_where_poll_was_taken_away_python_watches(
+    server: Server, connect: Callable[[Server, float], Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As eventlet does, which may leave the sockets as they are."""
+    monkeypatch.delattr(select, "poll")
+    wire = connect(server, 0.1)
+    wire.send(SILENCE)
+    with pytest.raises(WireLost, match="timed out"):
+        wire.receive(1)

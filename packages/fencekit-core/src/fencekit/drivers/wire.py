@@ -5,8 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -32,6 +30,9 @@ _READ_SIZE = 65536
 _TRUSTED_IDLE = 0.001
 # How long a connection is kept that was needed in a rush, seconds.
 _KEPT_IDLE = 0.5
+# The longest wait for one answer, seconds: the system counts milliseconds in 31 bits.
+_LONGEST_WAIT = 2_000_000.0
+_TIMED_OUT = "timed out"
 
 
 def new_decoder() -> Any:
@@ -62,28 +63,18 @@ class Readable(Protocol):
 
 
 def _is_plain(sock: socket.socket) -> bool:
-    """Whether a socket is the kernel's own: not encrypted, and not a greenlet's."""
-    return sys.platform == "linux" and type(sock).__module__ == "socket"
-
-
-def _timeval(seconds: float) -> bytes:
-    """A time limit as the kernel takes it; zero would mean none."""
-    whole, rest = divmod(max(round(seconds * 1e6), 1), 1_000_000)
-    return struct.pack("@ll", whole, rest)
-
-
-def _lost(error: Exception) -> WireLost:
-    """What has become of a connection on which something was sent."""
-    if isinstance(error, BlockingIOError):  # how the kernel says that the time is over
-        return WireLost(TimeoutError("timed out"), sent=True)
-    return WireLost(error, sent=True)
+    """Whether a socket is the system's own: not encrypted, and not a greenlet's."""
+    return type(sock).__module__ == "socket" and hasattr(select, "poll")
 
 
 class Wire:
     """One connection, used by one thread at a time.
 
-    Where the kernel can watch the time limit itself, it does: a limit of Python's costs one more
-    system call for every send and every receive, to see whether the socket is ready.
+    Where it can, it never blocks in a send or a receive, and waits with a poll of its own, only
+    where there is something to wait for: with a time limit of Python's every send would poll first.
+    The kernel's own limits (SO_RCVTIMEO) would save the poll of a receive too, but every signal
+    that Python handles starts them anew: a process with a timer would wait for a silent server for
+    ever.
     """
 
     def __init__(self, client: Client, timeout: float, address: Address | None) -> None:
@@ -102,7 +93,7 @@ class Wire:
             self._socket = self._connection._sock  # noqa: SLF001
             self._plain = _is_plain(self._socket)
             if self._plain:
-                self._socket.settimeout(None)
+                self._socket.settimeout(0)
                 self._at_hand = select.poll()
                 self._at_hand.register(self._socket, select.POLLIN)
             self._allow(timeout)
@@ -130,10 +121,32 @@ class Wire:
             WireLost: the connection broke; all or part of it may have left.
         """
         try:
-            self._socket.sendall(data)
+            if self._plain:
+                self._push(data)
+            else:
+                self._socket.sendall(data)
         except OSError as error:
             self.close()
-            raise _lost(error) from error
+            raise WireLost(error, sent=True) from error
+
+    def _push(self, data: bytes) -> None:
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return
+        # More than the kernel takes at once.
+        rest = memoryview(data)[sent:]
+        room = select.poll()
+        room.register(self._socket, select.POLLOUT)
+        deadline = time.monotonic() + self._allowed
+        while rest:
+            left = deadline - time.monotonic()
+            if left <= 0 or not room.poll(left * 1000):
+                raise TimeoutError(_TIMED_OUT)
+            with suppress(BlockingIOError):
+                rest = rest[self._socket.send(rest) :]
 
     def receive(self, count: int) -> list[Reply]:
         """Read as many replies.
@@ -143,6 +156,7 @@ class Wire:
         """
         replies: list[Reply] = []
         gets, feed, recv = self._decoder.gets, self._decoder.feed, self._socket.recv
+        wait = self._at_hand.poll if self._plain else None
         try:
             while True:
                 reply = gets()
@@ -152,6 +166,8 @@ class Wire:
                         self.used_at = time.monotonic()
                         return replies
                     continue
+                if wait is not None and not wait(self._allowed * 1000):
+                    raise TimeoutError(_TIMED_OUT)
                 data = recv(_READ_SIZE)
                 if not data:
                     self.close()
@@ -159,7 +175,7 @@ class Wire:
                 feed(data)
         except (OSError, ProtocolError) as error:
             self.close()
-            raise _lost(error) from error
+            raise WireLost(error, sent=True) from error
 
     def limit(self, timeout: float) -> None:
         """Set how long each answer may take, seconds."""
@@ -168,12 +184,9 @@ class Wire:
             self._allow(timeout)
 
     def _allow(self, seconds: float) -> None:
-        if self._plain:
-            limit = _timeval(seconds)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        else:
-            self._socket.settimeout(seconds)
+        self._allowed = min(seconds, _LONGEST_WAIT)
+        if not self._plain:
+            self._socket.settimeout(self._allowed)
 
     @contextmanager
     def patient(self, extra: float) -> Iterator[None]:
@@ -198,10 +211,9 @@ class Wire:
         try:
             if not self._plain:
                 self._socket.settimeout(0)
-            flags = socket.MSG_DONTWAIT if self._plain else 0
             while True:
                 try:
-                    data = self._socket.recv(_READ_SIZE, flags)
+                    data = self._socket.recv(_READ_SIZE)
                 except (BlockingIOError, ssl.SSLWantReadError):
                     break
                 if not data:
