@@ -311,6 +311,16 @@ async def test_many_are_loaded_with_one_call(kit: Kit) -> None:
     assert await got(cache.get_or_load_many([], loader)) == {}
 
 
+async def test_keys_that_are_spelled_alike_are_loaded_once_and_all_answered(kit: Kit) -> None:
+    cache = kit.declare()
+    loader = kit.loader({1: OLD, "1": OLD})
+    assert await got(cache.get_or_load_many([1, "1"], loader)) == {1: OLD, "1": OLD}
+    assert len(loader.keys[0]) == 1
+    assert await got(cache.get_or_load_many([1, "1"], loader)) == {1: OLD, "1": OLD}
+    assert await got(cache.get_many([1, "1"])) == {1: OLD, "1": OLD}
+    assert loader.calls == 1
+
+
 async def test_many_wait_for_what_another_loads(kit: Kit, colour: Colour, server: Server) -> None:
     cache, gate = kit.declare(), kit.gate({1: OLD, 2: OLD})
     first = kit.start(lambda: cache.get_or_load_many([1, 2], gate))

@@ -84,6 +84,15 @@ async def test_get_many_leaves_out_what_cannot_be_read_among_what_can(kit: Kit, 
     assert await got(cache.get_many(range(5))) == profiles
 
 
+async def test_tags_may_come_in_any_order(kit: Kit, profile: Profile) -> None:
+    # As those of a set do, in another order in each process.
+    one, other = (kit.declare(tags=tagged(*tags)) for tags in (("a", "b", "a"), ("b", "a")))
+    await got(one.create(1, profile))
+    assert await got(other.get(1)) == profile
+    await got(other.invalidate_tags("a"))
+    assert await got(one.get(1)) is None
+
+
 async def test_get_many_of_tagged_entries(kit: Kit) -> None:
     cache = kit.declare(tags=tags_of(lambda key: [f"team-{int(key) % 2}"]))
     await got(cache.set_many({key: Profile(id=key) for key in range(10)}))

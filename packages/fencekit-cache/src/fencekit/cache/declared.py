@@ -61,7 +61,9 @@ class Declared(Generic[T]):
         if isinstance(tags, str):
             msg = f"{type(self).__name__}.tags must return a list of tags, not one str"
             raise TypeError(msg)
-        return definition.policy.subject(text, [check_tag(tag) for tag in dict.fromkeys(tags)])
+        # In one order everywhere: two processes iterate over one set differently, and what the one
+        # stores would be a miss for the other.
+        return definition.policy.subject(text, sorted({check_tag(tag) for tag in tags}))
 
     def _each_once(self, keys: Iterable[Key]) -> list[Key]:
         if isinstance(keys, str | bytes):

@@ -126,6 +126,6 @@ class Loading(Reading[T]):
                     values[subject] = decoded.value
         return {
             key: value
-            for subject, key in subjects.items()
+            for key, subject in zip(once, asked, strict=True)
             if (value := values.get(subject)) is not None
         }
