@@ -46,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)
-    began, record = time.monotonic(), Record()
+    began = time.monotonic()
+    record = Record([one.name for _, one in _scenarios(GROUPS)] + [row.name for row in ROWS])
+    record.saves = asked.record
     with opened_stand() as stand:
         console.print(headline(stand))
         if asked.peers:
@@ -54,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             missed = _ours(stand, asked.groups or GROUPS, asked.only, console, record)
     if asked.record:
-        record.save([one.name for _, one in _scenarios(GROUPS)] + [row.name for row in ROWS])
         console.print(f"written: {importlib.import_module('benchmarks.page.words').write()}")
     verdict = "missed: " + "; ".join(missed) if missed else "all targets met"
     console.print(f"{time.monotonic() - began:.0f} s, {verdict}")
@@ -92,15 +93,16 @@ def _peers(stand: Stand, only: str, console: Console, record: Record) -> list[st
     """Print one table; what is missed is a row where a peer is ahead and nobody says why."""
     rows: list[Row] = [row for row in ROWS if any(word in row.name for word in only.split(","))]
     arena = Arena(stand, frozenset(row.role for row in rows))
-    outcomes: list[Outcome] = []
-    with console.status("") as status:
-        for outcome in measured(arena, rows):
-            outcomes.append(outcome)
-            status.update(f"{len(outcomes)} of {len(rows)}: {outcome.row.name}")
-            record.row(outcome, stand)
-    console.print(peers_table(outcomes, arena.absent))
     versions = {one.name: one.version for one in ROSTER if one.name in arena.pythons}
     record.peers(versions, arena.absent)
+    outcomes: list[Outcome] = []
+    began = time.monotonic()
+    for outcome in measured(arena, rows):
+        outcomes.append(outcome)
+        record.row(outcome, stand)
+        done = f"{len(outcomes)} of {len(rows)}, {outcome.row.name}"
+        console.print(f"{time.monotonic() - began:.0f} s: {done}", style="dim")
+    console.print(peers_table(outcomes, arena.absent))
     return [
         f"{outcome.row.name} ({outcome.verdict})" for outcome in outcomes if not outcome.explained
     ]

@@ -33,9 +33,21 @@ def machine(stand: Stand) -> str:
 
 
 class Record:
-    """All that is kept: scenarios and rows by name, each with the machine it was measured on."""
+    """All that is kept: scenarios and rows by name, each with the machine it was measured on.
 
-    def __init__(self) -> None:
+    Attributes:
+        saves: whether each is written as soon as it is measured; a run that is cut short then has
+            not been for nothing.
+    """
+
+    def __init__(self, order: Sequence[str]) -> None:
+        """Read what is kept.
+
+        Args:
+            order: the names of all scenarios and rows, in the order of the page.
+        """
+        self.saves = False
+        self._order = order
         kept: dict[str, Any] = json.loads(_FILE.read_text()) if _FILE.exists() else {}
         self.scenarios: dict[str, Any] = kept.get("scenarios", {})
         self.rows: dict[str, Any] = kept.get("rows", {})
@@ -61,6 +73,7 @@ class Record:
                 for figure in figures
             ],
         }
+        self._measured()
 
     def row(self, outcome: Outcome, stand: Stand) -> None:
         """Keep a row of the peers."""
@@ -78,6 +91,7 @@ class Record:
                 for name, one in outcome.measured.items()
             },
         }
+        self._measured()
 
     def peers(self, versions: Mapping[str, str], absent: Mapping[str, str]) -> None:
         """Keep which versions took part, and who could not and why."""
@@ -85,21 +99,24 @@ class Record:
             self.absent.pop(name, None)
         self.versions |= versions
         self.absent |= absent
+        self._measured()
 
-    def save(self, order: Sequence[str]) -> None:
-        """Write it all; what is in no scenario or row any more is dropped.
-
-        Args:
-            order: the names of all scenarios and rows, in the order of the page.
-        """
-        place = {name: index for index, name in enumerate(order)}
+    def save(self) -> None:
+        """Write it all; what is in no scenario or row any more is dropped."""
+        place = {name: index for index, name in enumerate(self._order)}
 
         def kept(found: dict[str, Any]) -> dict[str, Any]:
-            return {name: found[name] for name in sorted(found, key=place.__getitem__)}
+            return {name: found[name] for name in sorted(set(found) & set(place), key=place.__getitem__)}
 
-        for found in (self.scenarios, self.rows):
-            for gone in set(found) - set(place):
-                del found[gone]
-        self.scenarios, self.rows = kept(self.scenarios), kept(self.rows)
         FOLDER.mkdir(exist_ok=True)
-        _FILE.write_text(json.dumps(vars(self), indent=1, ensure_ascii=False) + "\n")
+        whole = {
+            "scenarios": kept(self.scenarios),
+            "rows": kept(self.rows),
+            "versions": self.versions,
+            "absent": self.absent,
+        }
+        _FILE.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+    def _measured(self) -> None:
+        if self.saves:
+            self.save()

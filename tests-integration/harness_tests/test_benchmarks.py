@@ -110,12 +110,12 @@ def test_what_is_measured_anew_replaces_only_itself_and_what_is_gone_is_dropped(
 ) -> None:
     monkeypatch.setattr(record, "FOLDER", tmp_path)
     monkeypatch.setattr(record, "_FILE", tmp_path / "figures.json")
-    kept = record.Record()
+    kept = record.Record(["a", "b"])
     kept.rows = {"b": {"old": 1}, "gone": {}, "a": {"old": 2}}
-    kept.save(["a", "b"])
-    again = record.Record()
+    kept.save()
+    again = record.Record(["a", "b"])
     again.rows["b"] = {"new": 3}
-    again.save(["a", "b"])
+    again.save()
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     assert rows == {"a": {"old": 2}, "b": {"new": 3}}
     assert list(rows) == ["a", "b"]

@@ -7,7 +7,16 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.figures import Figure, Scenario, arace, at_least, exactly, race
+from benchmarks.figures import (
+    Figure,
+    Scenario,
+    Target,
+    Timings,
+    arace,
+    at_least,
+    exactly,
+    race,
+)
 from benchmarks.profile import Profile, profile
 from benchmarks.stand import Stand
 from fencekit.cache import GenericCache, SyncGenericCache
@@ -21,6 +30,44 @@ _MANY = 1_000
 # would be all cold caches, or not at all disturbed by what else the machine does.
 _MANIES = 10
 _MONITORED = 50
+
+
+def _read(raws: list[Any]) -> dict[int, Profile]:
+    return {number: Profile.model_validate_json(raw) for number, raw in enumerate(raws)}
+
+
+def _of_many(bulk: Timings, *, target: Target | None) -> Iterator[Figure]:
+    yield Figure(
+        "get_many of 1,000, of a thousand GETs",
+        bulk.speed("ten of many", "bare each") * _MANIES,
+        "×",
+        at_least(10) if target else None,
+        bulk.note("bare each", "ten of many"),
+    )
+    # Our own gets take two thirds of the time of bare ones, while what is left of get_many is what
+    # no cache can save: half of it is pydantic, which reads the same JSON for each of them, and a
+    # quarter is the server and the kernel, which copy the same megabyte. Tried, to no effect:
+    # chunks of 25 to 1,000 keys, each read when it arrives; one array of JSON for all; a buffer of
+    # our own for what is received; keys spelled without a line of Python.
+    yield Figure(
+        "get_many of 1,000, of a thousand of our own gets",
+        bulk.speed("ten of many", "each") * _MANIES,
+        "×",
+        target,
+        bulk.note("each", "ten of many"),
+    )
+    yield Figure(
+        "one bare MGET + model_validate_json, of the same",
+        bulk.speed("ten of MGET", "each") * _MANIES,
+        "×",
+        note="what can be had by hand, " + bulk.note("ten of MGET"),
+    )
+    yield Figure(
+        "of the time of get_many, what pydantic takes",
+        bulk.speed("ten of many", "ten of read"),
+        "×",
+        note=bulk.note("ten of read"),
+    )
 
 
 async def _async(stand: Stand) -> dict[str, Any]:  # noqa: C901 - each contender is a small loop
@@ -41,6 +88,10 @@ async def _async(stand: Stand) -> dict[str, Any]:  # noqa: C901 - each contender
         await tagged.create(1, value)
         await client.set("bare", value.model_dump_json())
         await cache.set_many({number: profile(number) for number in range(_MANY)})
+        bare_keys = [f"bare:{number}" for number in range(_MANY)]
+        read = Profile.__pydantic_validator__.validate_json  # as C calls it
+        bodies = [profile(number).model_dump_json().encode() for number in range(_MANY)]
+        await client.mset(dict(zip(bare_keys, bodies, strict=True)))
 
         async def bare_get(cycles: int) -> None:
             for _ in range(cycles):
@@ -86,32 +137,44 @@ async def _async(stand: Stand) -> dict[str, Any]:  # noqa: C901 - each contender
             cycles=150,
         )
 
+        # All of them return a thousand values, as get_many cannot help doing: a value that is
+        # dropped at once leaves its memory, still warm, to the next one.
         async def each(cycles: int) -> None:
             for _ in range(cycles):
-                for number in range(_MANY):
-                    assert await cache.get(number) is not None
+                assert len({number: await cache.get(number) for number in range(_MANY)}) == _MANY
 
         async def bare_each(cycles: int) -> None:
             for _ in range(cycles):
-                await bare_get(_MANY)
+                values = {
+                    number: Profile.model_validate_json(await client.get(key))
+                    for number, key in enumerate(bare_keys)
+                }
+                assert len(values) == _MANY
 
         async def many(cycles: int) -> None:
             for _ in range(cycles * _MANIES):
                 assert len(await cache.get_many(range(_MANY))) == _MANY
 
-        bodies = [value.model_dump_json().encode()] * _MANY
-        read = Profile.__pydantic_validator__.validate_json
+        async def by_hand(cycles: int) -> None:
+            for _ in range(cycles * _MANIES):
+                assert len(_read(await client.mget(bare_keys))) == _MANY
 
         async def read_only(cycles: int) -> None:
             for _ in range(cycles * _MANIES):
-                assert len([read(body) for body in bodies]) == _MANY
+                assert len(dict(zip(bare_keys, map(read, bodies), strict=True))) == _MANY
 
         # A thousand models at once set the collector going, which then walks over everything that
         # this program has imported; what an application has imported is not what is measured.
         gc.collect()
         gc.freeze()
         bulk = await arace(
-            {"each": each, "bare each": bare_each, "ten of many": many, "ten of read": read_only},
+            {
+                "each": each,
+                "bare each": bare_each,
+                "ten of many": many,
+                "ten of MGET": by_hand,
+                "ten of read": read_only,
+            },
             rounds=15,
             cycles=1,
         )
@@ -145,36 +208,10 @@ def _measure_async(stand: Stand) -> Iterator[Figure]:
     yield Figure(
         "create, of SET + model_dump_json", timings.speed("create", "SET"), "×", at_least(0.8), note
     )
-    yield Figure(
-        "get_many of 1,000, of a thousand GETs",
-        bulk.speed("ten of many", "bare each") * _MANIES,
-        "×",
-        at_least(10),
-        bulk.note("bare each", "ten of many"),
-    )
-    # Our own gets take two thirds of the time of bare ones, while what is left of get_many is what
-    # no cache can save: nearly half of it is pydantic, which reads the same JSON for each of
-    # them, and a quarter is the server and the kernel, which copy the same megabyte. On a quiet
-    # machine the ratio is 9.7 to 11.8; beside other work, which takes the caches that a megabyte
-    # at once needs more than one value after the other does, 8.5 to 10. Tried, to no effect: chunks
-    # of 25 to 1,000 keys, each read when it arrives; one array of JSON for all; a buffer of our
-    # own for what is received.
-    yield Figure(
-        "get_many of 1,000, of a thousand of our own gets",
-        bulk.speed("ten of many", "each") * _MANIES,
-        "×",
-        at_least(8, aim=10),
-        bulk.note("each", "ten of many"),
-    )
-    yield Figure(
-        "of the time of get_many, what pydantic takes",
-        bulk.speed("ten of many", "ten of read"),
-        "×",
-        note=bulk.note("ten of read"),
-    )
+    yield from _of_many(bulk, target=at_least(8, aim=10))
 
 
-def _measure_sync(stand: Stand) -> Iterator[Figure]:
+def _measure_sync(stand: Stand) -> Iterator[Figure]:  # noqa: C901 - each contender is a small loop
     with stand.client() as client, stand.pinned():
 
         class Profiles(SyncGenericCache[Profile]):
@@ -183,6 +220,11 @@ def _measure_sync(stand: Stand) -> Iterator[Figure]:
         cache, value = Profiles(), profile()
         cache.create(1, value)
         client.set("bare", value.model_dump_json())
+        cache.set_many({number: profile(number) for number in range(_MANY)})
+        bare_keys = [f"bare:{number}" for number in range(_MANY)]
+        read = Profile.__pydantic_validator__.validate_json  # as C calls it
+        bodies = [profile(number).model_dump_json().encode() for number in range(_MANY)]
+        client.mset(dict(zip(bare_keys, bodies, strict=True)))
 
         def bare_get(cycles: int) -> None:
             for _ in range(cycles):
@@ -202,9 +244,47 @@ def _measure_sync(stand: Stand) -> Iterator[Figure]:
             for _ in range(cycles):
                 cache.create(1, value)
 
+        def each(cycles: int) -> None:
+            for _ in range(cycles):
+                assert len({number: cache.get(number) for number in range(_MANY)}) == _MANY
+
+        def bare_each(cycles: int) -> None:
+            for _ in range(cycles):
+                values = {
+                    number: Profile.model_validate_json(client.get(key) or b"")
+                    for number, key in enumerate(bare_keys)
+                }
+                assert len(values) == _MANY
+
+        def many(cycles: int) -> None:
+            for _ in range(cycles * _MANIES):
+                assert len(cache.get_many(range(_MANY))) == _MANY
+
+        def by_hand(cycles: int) -> None:
+            for _ in range(cycles * _MANIES):
+                assert len(_read(client.mget(bare_keys))) == _MANY
+
+        def read_only(cycles: int) -> None:
+            for _ in range(cycles * _MANIES):
+                assert len(dict(zip(bare_keys, map(read, bodies), strict=True))) == _MANY
+
         timings = race(
             {"GET": bare_get, "SET": bare_set, "get": get, "create": create}, rounds=21, cycles=150
         )
+        gc.collect()
+        gc.freeze()
+        bulk = race(
+            {
+                "each": each,
+                "bare each": bare_each,
+                "ten of many": many,
+                "ten of MGET": by_hand,
+                "ten of read": read_only,
+            },
+            rounds=15,
+            cycles=1,
+        )
+        gc.unfreeze()
     yield Figure(
         "hit, of GET + model_validate_json",
         timings.speed("get", "GET"),
@@ -219,6 +299,8 @@ def _measure_sync(stand: Stand) -> Iterator[Figure]:
         at_least(0.8),
         timings.note("create", "SET"),
     )
+    # A sync get is so quick that a thousand of them are less than ten times one MGET by hand.
+    yield from _of_many(bulk, target=None)
 
 
 ENTRIES = (

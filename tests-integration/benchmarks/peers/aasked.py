@@ -48,9 +48,8 @@ async def turns(
     floor: Callable[[], Awaitable[object]], own: Callable[[], Awaitable[object]], cycles: int
 ) -> list[list[float]]:
     """Seconds a cycle of the floor and of a contender, for each turn."""
-    for _ in range(min(_WARM_UP, cycles)):
-        await floor()
-        await own()
+    await _seconds(floor, min(_WARM_UP, cycles))
+    await _seconds(own, min(_WARM_UP, cycles))
     return [[await _seconds(floor, cycles), await _seconds(own, cycles)] for _ in range(TURNS)]
 
 

@@ -43,7 +43,7 @@ LIST: Final = "relay-list"
 RESULT: Final = {"id": "evt_1024", "status": "captured", "amount": 1999}
 # Floor and contender take so many turns for one answer, none of them longer than this.
 TURNS: Final = 3
-LONGEST: Final = 0.25
+LONGEST: Final = 0.1
 # How long a waiter waits at least before it is given the lock, and how much longer at random: who
 # polls does so every tenth of a second, and must not always be met at the same point of it.
 HEADSTART: Final = 0.005
@@ -68,9 +68,8 @@ def answer(contender: str, url: str) -> None:
 
 def turns(floor: Callable[[], object], own: Callable[[], object], cycles: int) -> list[list[float]]:
     """Seconds a cycle of the floor and of a contender, for each turn."""
-    for _ in range(min(_WARM_UP, cycles)):
-        floor()
-        own()
+    _seconds(floor, min(_WARM_UP, cycles))
+    _seconds(own, min(_WARM_UP, cycles))
     return [[_seconds(floor, cycles), _seconds(own, cycles)] for _ in range(TURNS)]
 
 
