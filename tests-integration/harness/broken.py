@@ -86,6 +86,9 @@ RISES_WITH_THE_RECORD = Rule(("ACQUIRE",), _NEXT, "tonumber(now[1]) * 1000000 + 
 # Lua's own formatting writes 1.796e+15.
 ALL_DIGITS = Rule(("ACQUIRE",), "return string.format('%.0f', number)", "return tostring(number)")
 ADVANCE_ONLY_LIFTS = Rule(("ADVANCE",), "elseif last < at_least then", "else")
+# A release does not prolong the record's life, so it counts from the end of the lease.
+GRANTED_BEYOND_THE_LEASE = Rule(("ACQUIRE",), "retention_ms + ttl_ms", "retention_ms")
+RENEWED_BEYOND_THE_LEASE = Rule(("RENEW",), "retention_ms + left", "retention_ms")
 
 # -- verdicts -----------------------------------------------------------------------------------
 
@@ -117,9 +120,7 @@ RELEASE_LOOKS_AT_THE_RECORD = Rule(
     ("RELEASE",), "return {was_released(", "return {false and was_released("
 )
 RELEASE_RESTORES = Rule(("RELEASE",), "pcall(restore_fence, fence, token, '0', retention_ms)")
-RENEW_RESTORES = Rule(
-    ("RENEW",), "restore_fence(fence, token, number, math.max(retention_ms, left))"
-)
+RENEW_RESTORES = Rule(("RENEW",), "restore_fence(fence, token, number, retention_ms + left)")
 FLOOR_IS_UNKNOWN = Rule(("RELEASE",), "floor < token and ")
 UNMINTED_IS_UNKNOWN = Rule(("RELEASE",), "token <= last and ")
 OPEN_IS_LOST = Rule(("RELEASE",), " and open ~= token")

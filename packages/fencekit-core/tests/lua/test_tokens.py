@@ -71,19 +71,33 @@ def test_a_token_lifted_above_the_clock_is_as_durable_as_its_record(lab: Lab) ->
     assert int(lab.acquire().token) < ahead, "what the docs refuse to promise"
 
 
-def test_a_record_expires_after_its_retention_and_not_before_its_lock(lab: Lab) -> None:
+def test_a_record_expires_its_retention_after_its_lock(lab: Lab) -> None:
     lab.acquire(ttl_ms=1_000, retention_ms=5_000)
-    assert 4_000 < lab.client.pttl(lab.names.fence) <= 5_000
+    assert 5_000 < lab.client.pttl(lab.names.fence) <= 6_000
     other = lab.fresh()
     other.acquire(ttl_ms=5_000, retention_ms=1_000)
-    assert 4_000 < other.client.pttl(other.names.fence) <= 5_000
+    assert 5_000 < other.client.pttl(other.names.fence) <= 6_000
+
+
+@bites(broken.GRANTED_BEYOND_THE_LEASE)
+def test_a_record_outlives_a_release_at_the_end_of_its_lease_by_its_retention(lab: Lab) -> None:
+    lab.release(lab.acquire(ttl_ms=60_000, retention_ms=100_000))
+    assert 150_000 < lab.client.pttl(lab.names.fence) <= 160_000
+
+
+@bites(broken.RENEWED_BEYOND_THE_LEASE)
+def test_a_record_outlives_a_release_after_a_renewal_by_its_retention(lab: Lab) -> None:
+    grant = lab.acquire(ttl_ms=60_000, retention_ms=100_000)
+    lab.renew(grant, ttl_ms=120_000)
+    lab.release(grant)
+    assert 210_000 < lab.client.pttl(lab.names.fence) <= 220_000
 
 
 def test_nothing_is_left_of_a_name_no_longer_used(lab: Lab) -> None:
     lab.release(lab.acquire(sends=2, ttl_ms=50, retention_ms=50))
     keys = lab.client.keys(f"fencekit:{{{lab.names.name}}}:*")
     assert all(0 < lab.client.pttl(key) <= 120_000 for key in keys)
-    time.sleep(0.07)
+    time.sleep(0.12)  # beyond lease and retention
     left = lab.client.keys(f"fencekit:{{{lab.names.name}}}:*")
     assert left == [lab.names.gone.encode()], "withdrawn attempts, for two minutes"
 

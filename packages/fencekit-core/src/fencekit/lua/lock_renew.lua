@@ -25,5 +25,5 @@ if redis.call('GET', lock) ~= owner .. ':' .. attempt .. ':' .. number then
 end
 local left = math.max(ttl_ms, redis.call('PTTL', lock))
 redis.call('PEXPIRE', lock, left)
-restore_fence(fence, token, number, math.max(retention_ms, left))
+restore_fence(fence, token, number, retention_ms + left)
 return {1, left}

@@ -21,7 +21,8 @@ local function grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
   -- lock without its record would stand until its lease ends.
   local number = digits(token)
   redis.call('HSET', fence, 'last', number, 'open', number, 'lapsed', lapsed, 'floor', digits(floor))
-  redis.call('PEXPIRE', fence, math.max(retention_ms, ttl_ms))
+  -- From the end of the lease, so that a release need not prolong it.
+  redis.call('PEXPIRE', fence, retention_ms + ttl_ms)
   redis.call('SET', lock, owner .. ':' .. attempt .. ':' .. number, 'PX', ttl_ms)
   return number
 end

@@ -9,6 +9,10 @@ local function restore_fence(key, token, open, retention_ms)
   if last == token and floor < token then
     -- As it nearly always is: the record's newest token, and everything else in it stands.
     redis.call('HSET', key, 'open', open)
+    if open == '0' then
+      -- Within the lease, from whose end its life is counted already.
+      return
+    end
   else
     redis.call('HSET', key,
       'last', digits(math.max(last or 0, token)), 'open', open, 'lapsed', lapsed,
