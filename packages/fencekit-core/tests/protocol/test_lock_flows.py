@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencekit.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from fencekit.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
 from fencekit.keys import names
 from fencekit.protocol.lock import (
     Claimant,
@@ -125,6 +125,40 @@ def test_a_release_that_was_asked_for_before_may_have_done_it() -> None:
     with pytest.raises(OutcomeUnknown):
         Play(release(grant)).throw(OutcomeUnknown("?"))
     assert Play(release(grant)).answer([2]).result is Verdict.RELEASED_BEFORE
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("the primary is gone"), StoreRefused("LOADING", "LOADING")]
+)
+def test_a_release_that_never_left_cannot_have_done_it(error: StoreError) -> None:
+    """Found here: a failover refuses the first release, and the second was taken for a repeat."""
+    error.sends = int(isinstance(error, StoreRefused))
+    grant = granted()
+    grant.lost = True
+    with pytest.raises(type(error)):
+        Play(release(grant)).throw(error)
+    assert Play(release(grant)).answer([2]).result is Verdict.LOST
+
+
+def test_a_release_that_never_left_does_not_undo_one_that_did() -> None:
+    grant = granted()
+    grant.lost = True
+    with pytest.raises(OutcomeUnknown):
+        Play(release(grant)).throw(OutcomeUnknown("?", sends=1))
+    with pytest.raises(StoreUnavailable):
+        Play(release(grant)).throw(StoreUnavailable("the primary is gone"))
+    assert Play(release(grant)).answer([2]).result is Verdict.RELEASED_BEFORE
+
+
+def test_a_lease_that_nobody_watched_is_lost_by_the_clock() -> None:
+    """Found here: only a keeper noted the loss, and without one the failover stayed silent."""
+    assert Play(release(granted())).answer([2], sent_at=130.0).result is Verdict.LOST
+    assert Play(release(granted())).answer([2], sent_at=129.9).result is Verdict.RELEASED_BEFORE
+
+
+def test_of_several_copies_an_earlier_one_may_have_come_in_time() -> None:
+    play = Play(release(granted()))
+    assert play.answer([2], sent_at=131.0, sends=2).result is Verdict.RELEASED_BEFORE
 
 
 @pytest.mark.parametrize(("resent", "bury"), [(False, 0), (True, 1)])

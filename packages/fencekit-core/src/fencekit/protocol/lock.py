@@ -120,7 +120,7 @@ class Grant:
         deadline: monotonic seconds until which it is certainly held.
         resent: the acquire was sent more than once, so a copy may still arrive.
         lost: a renewal was refused, or none arrived in time.
-        returned: its release was asked for before.
+        returned: its release was asked for, and may have been done.
     """
 
     __slots__ = ("claimant", "deadline", "lost", "resent", "returned", "token")
@@ -144,7 +144,7 @@ class Grant:
 
         Args:
             told: the server's answer.
-            again: it was asked for before.
+            again: it was asked for before, and that may have been done.
         """
         if told is Verdict.RELEASED_BEFORE and self.lost and not again:
             return Verdict.LOST
@@ -360,7 +360,14 @@ def release(grant: Grant) -> Flow[Verdict]:
         _verdict,
     )
     again, grant.returned = grant.returned, True
-    answer: Answer = yield operation
+    try:
+        answer: Answer = yield operation
+    except StoreError as error:
+        if not (again or _left_something(error)):
+            grant.returned = False
+        raise
+    if answer.sends == 1 and answer.sent_at >= grant.deadline:
+        grant.lost = True  # by the clock: no keeper may have watched it
     return grant.verdict(operation.parse(answer.reply), again=again)
 
 
