@@ -344,6 +344,43 @@ def test_a_waiter_that_joins_just_after_a_close_is_served(server: Server) -> Non
         locks.release(waiting[0].result(2))
 
 
+def test_who_joins_while_a_closed_hub_ends_is_served(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found here: its thread had looked, and ended just after somebody had counted on it."""
+    paused, go_on = threading.Event(), threading.Event()
+
+    def pause(_: float) -> None:
+        paused.set()
+        go_on.wait(5)
+
+    with Locks("sync", server.url) as locks:
+        hub = locks.driver.hub
+        hub.leave(hub.join("other"), None, failed=False)
+        with monkeypatch.context() as stopped:
+            stopped.setattr(wake, "time", Clock(pause))
+            with hub._lock:
+                hub._lost = WireLost("cut", sent=True)
+                hub._relieved.notify()
+            assert paused.wait(5)
+        with hub._lock:
+            hub._closing = True
+            go_on.set()
+            time.sleep(0.1)  # for the thread to come to where it waits for the lock
+            state = hub._board.join(Waiter(WAKE))
+            hub._attend(WAKE, state)
+        eventually(lambda: listeners(server) == 1)
+
+
+class Clock:
+    """The time, but for its pauses."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, pause: Callable[[float], None]) -> None:
+        self.sleep = pause
+
+
 @pytest.mark.parametrize("rule", ["kept", "removed"])
 def test_a_connection_that_is_closed_just_as_its_reader_goes_to_wait(
     server: Server, monkeypatch: pytest.MonkeyPatch, rule: str

@@ -296,7 +296,7 @@ class WakeHub:
                 return
 
     def _serve(self) -> None:
-        while not self._closing:
+        while self._goes_on():
             try:
                 client, node = self._driver.client, self._driver.any_node()
                 wire = Wire(client, min(client.timeout, TIMEOUT), node)
@@ -323,8 +323,14 @@ class WakeHub:
                 return
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, RECONNECT_LONGEST)
+
+    def _goes_on(self) -> bool:
+        """Whether the thread is still wanted; if not, who comes next starts another."""
         with self._lock:
+            if not self._closing:
+                return True
             self._thread = None
+            return False
 
     def _resubscribe(self, wire: Wire) -> None:
         with self._lock:
