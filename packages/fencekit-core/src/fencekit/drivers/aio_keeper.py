@@ -20,6 +20,9 @@ __all__ = ["AsyncLeaseKeeper"]
 
 _log = logging.getLogger("fencekit.keeper")
 
+# How long the timer of a lease that was let go may stay, seconds.
+_TIDY = 1.0
+
 
 class AsyncLeaseKeeper:
     """Renews leases at a third of each, and tells holders that have lost theirs.
@@ -34,6 +37,7 @@ class AsyncLeaseKeeper:
         self._order = itertools.count()
         self._litter = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._tidying: asyncio.TimerHandle | None = None
 
     def keep(self, renewable: Renewable, schedule: Renewal) -> Kept:
         """Take a lease into care."""
@@ -55,15 +59,23 @@ class AsyncLeaseKeeper:
             self._queue = [entry for entry in self._queue if self._counts(*entry[1:])]
             heapq.heapify(self._queue)
             self._litter = 0
-        if self._queue and self._queue[0][2] is kept:
-            self._wind()  # a timer of hours would keep the driver of a client that has gone
+        if self._tidying is None and self._queue and self._queue[0][2] is kept:
+            # Its timer is of no use any more, but not stopped at once: where a lock goes from hand
+            # to hand, each lease would set a timer of its own, only to have it stopped.
+            self._tidying = self._loop.call_later(_TIDY, self._tidy)
 
     def close(self) -> None:
         """Stop; leases in care run out."""
         self._queue.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._tidying):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._tidying = None
+
+    def _tidy(self) -> None:
+        """Stop a timer that is of no use any more."""
+        self._tidying = None
+        self._wind()
 
     def _push(self, kept: Kept, look_at: float) -> None:
         """Queue a lease for its next look, in place of the look it was queued for before.

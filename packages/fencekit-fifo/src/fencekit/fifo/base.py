@@ -116,7 +116,8 @@ class FifoBase(LockBase[L]):
 
     def _check_lease(self, lease: L, kind: type[L]) -> FifoGrant:
         self._check_handle(lease, kind)
-        if lease.ticket.terms.names != self._terms.names:
+        terms = lease.ticket.terms
+        if terms is not self._terms and terms.names != self._terms.names:
             msg = f"this is a lease of {lease.resource!r}, and this lock is {self.name!r}"
             raise ValueError(msg)
         return lease.fifo_grant()

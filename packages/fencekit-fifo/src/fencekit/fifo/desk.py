@@ -277,9 +277,8 @@ class Desk:
             box = self._boxes.get(holder.attempt)
             if box is not None:
                 deadline = answer.sent_at + holder.ttl_ms / 1000
-                self._deliver(
-                    box, Offer.make(holder.token, deadline, terms.offer, taken=holder.own)
-                )
+                offer = Offer.make(holder.token, deadline, terms.offer, taken=holder.own)
+                self._deliver(box, offer, self.clock())
             elif holder.own and holder.attempt not in self._holders:
                 self._turn_away(terms.names, holder.owner_id, holder.attempt, terms.offer_ms)
 
@@ -298,10 +297,9 @@ class Desk:
             if box is None:
                 self._turn_away(names(self._prefix, name), owner, attempt, int(offer_ms))
                 return
-            room = self._rooms[box.ticket.terms]
-            granted = room.clock.earliest(int(granted_us), self.clock())
-            offer = int(offer_ms) / 1000
-            self._deliver(box, Offer.make(int(token), granted + offer, offer))
+            now, offer = self.clock(), int(offer_ms) / 1000
+            granted = self._rooms[box.ticket.terms].clock.earliest(int(granted_us), now)
+            self._deliver(box, Offer.make(int(token), granted + offer, offer), now)
 
     def woken(self, channel: str, message: bytes | None) -> None:
         """A plain lock of that name was released: our queue may be next."""
@@ -312,11 +310,11 @@ class Desk:
                 if terms.names.wake == channel:
                     room.hurry()
 
-    def _deliver(self, box: Box, offer: Offer) -> None:
+    def _deliver(self, box: Box, offer: Offer, now: float) -> None:
         if offer.token == box.offered:
             return
         box.offered = offer.token
-        if self._post is not None and not offer.taken and self.clock() < offer.fresh_until:
+        if self._post is not None and not offer.taken and now < offer.fresh_until:
             # Sent before the waiter runs: work that blocks right after has the whole lease.
             offer.take_up = TakeUp(box.ticket.terms.lease_ms / 1000)
             operation = protocol.renew_operation(box.ticket, offer.token)
