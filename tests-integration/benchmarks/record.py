@@ -84,7 +84,6 @@ class Record:
             "unit": row.unit,
             "better": row.better,
             "verdict": outcome.verdict,
-            "why": row.why,
             "machine": machine(stand),
             "measured": {
                 name: {"value": one.value, "note": one.note}
@@ -106,7 +105,9 @@ class Record:
         place = {name: index for index, name in enumerate(self._order)}
 
         def kept(found: dict[str, Any]) -> dict[str, Any]:
-            return {name: found[name] for name in sorted(set(found) & set(place), key=place.__getitem__)}
+            return {
+                name: found[name] for name in sorted(set(found) & set(place), key=place.__getitem__)
+            }
 
         FOLDER.mkdir(exist_ok=True)
         whole = {

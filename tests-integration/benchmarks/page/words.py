@@ -9,6 +9,7 @@ from typing import Any, Final
 from benchmarks.figures import Figure, Target
 from benchmarks.page import charts
 from benchmarks.peers.roster import OURS
+from benchmarks.peers.rows import ROWS
 from benchmarks.peers.table import figure
 from benchmarks.record import FOLDER, Record
 from benchmarks.report import number
@@ -188,7 +189,8 @@ def _peers(record: Record) -> Iterator[str]:
 def _table(rows: Mapping[str, Any]) -> Iterator[str]:
     yield "All rows, of the peers the best first; a speed is better when it is more, all else less."
     group = ""
-    for row in rows.values():
+    reasons = {row.name: row.why for row in ROWS}
+    for name, row in rows.items():
         if row["group"] != group:
             group = row["group"]
             yield from ("", f"### {group}", "")
@@ -196,7 +198,7 @@ def _table(rows: Mapping[str, Any]) -> Iterator[str]:
             yield "| --- | ---: | --- | --- |"
         peers = "; ".join(_peer(name, row["measured"][name]) for name in charts.ranked(row))
         ours = f"{figure(row['measured'][OURS]['value'])} {row['unit']}".strip()
-        why = f": {row['why']}" if row["verdict"] != "ahead" and row["why"] else ""
+        why = f": {reasons[name]}" if row["verdict"] != "ahead" and reasons[name] else ""
         yield f"| {row['what']} | {ours} | {peers} | {row['verdict']}{why} |"
     yield ""
 

@@ -118,14 +118,18 @@ _BLOCKED: Final = (
     "nothing is sent while nothing happens. So it is with who blocks on a connection for each, "
     "between one command of some seconds and the next"
 )
+_SPINS: Final = (
+    "cashews asks again and again without a pause, thousands of times a second: it "
+    "finds the lock free soon, and keeps a core busy for it"
+)
 
 ROWS: Final = (
     _speed("lock-sync", "acquire + release", "two scripts", "lock", "cycle", cycles=100),
     _speed("lock-async", "acquire + release, asyncio", "two scripts", "alock", "cycle", cycles=80),
     _speed("lock-tasks", "50 tasks at once", "two scripts", "alock", "crowd", cycles=10, tasks=50),
     Row("handoff-sync", "hand-off to another process", "× BLPOP", "lock", locks.handoff),
-    Row("handoff-async", "hand-off, asyncio", "× BLPOP", "alock", locks.handoff),
-    Row("handoff-tasks", "hand-off to another task", "× BLPOP", "alock", locks.relay),
+    Row("handoff-async", "hand-off, asyncio", "× BLPOP", "alock", locks.handoff, why=_SPINS),
+    Row("handoff-tasks", "hand-off to another task", "× BLPOP", "alock", locks.relay, why=_SPINS),
     Row(
         "idle-threads",
         "20 threads wait: commands of each",
