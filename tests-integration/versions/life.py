@@ -106,7 +106,8 @@ def importable() -> dict[str, list[str]]:
 
 def spelling() -> dict[str, str]:
     """How every key and channel is spelled, by the name of what spells it."""
-    spelled = dict(keys.names("fencekit", "a/b")._asdict())
+    names = keys.names("fencekit", "a/b")
+    spelled = {field: str(getattr(names, field)) for field in keys.Names.__annotations__}
     entry = keys.cache_entry("p", "domain", "k{1}%")
     return {
         **spelled,
@@ -303,8 +304,8 @@ def freeze(client: Any) -> dict[str, Any]:
 
 
 def _of(name: str, *kinds: str) -> list[str]:
-    spelled = keys.names("fencekit", name)._asdict()
-    return [spelled[kind] for kind in kinds]
+    spelled = keys.names("fencekit", name)
+    return [getattr(spelled, kind) for kind in kinds]
 
 
 def _plain(value: Any) -> Any:

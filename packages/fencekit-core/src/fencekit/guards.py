@@ -48,7 +48,7 @@ from fencekit.protocol.memo import NONE, Memo, decode, describe_error
 if TYPE_CHECKING:
     from fencekit.protocol.operation import Flow, Operation
 
-__all__ = ["OMITTED", "BaseGuard"]
+__all__ = ["OMITTED", "BaseGuard", "fingerprint"]
 
 # How many attempts of step-by-step calls one execution context remembers.
 _REMEMBERED: Final = 256
@@ -131,7 +131,7 @@ class BaseGuard:
             self.owner_id,
             lease_ms=_ms(lease, "lease"),
             ttl_ms=_ms(ttl, "ttl"),
-            fingerprint="" if payload is None else _fingerprint(payload),
+            fingerprint="" if payload is None else fingerprint(payload),
             max_attempts=0 if max_attempts is None else _check_max_attempts(max_attempts),
             reclaim=ANY_ATTEMPT,
             task_id=task_id,
@@ -317,7 +317,12 @@ class BaseGuard:
         return decode(key, memo.encoding, memo.data)
 
 
-def _fingerprint(payload: Any) -> str:
+def fingerprint(payload: Any) -> str:
+    """The digest of a payload by which a record tells it from another.
+
+    Raises:
+        CanonicalizeError: the payload has no canonical form.
+    """
     return sha256(canonicalize(payload)).hexdigest()
 
 

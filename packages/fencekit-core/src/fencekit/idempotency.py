@@ -232,6 +232,16 @@ class IdempotencyGuard(BaseGuard):
             raise IdempotencyPayloadMismatch(key)
         return claim
 
+    def begin_on(self, terms: Terms, *, renew: bool = True) -> Claim:
+        """Begin as `begin` does, on terms that another distribution has made and checked before.
+
+        Another payload under the key is told by the claim's ``outcome``, MISMATCH.
+
+        Raises:
+            StoreUnavailable, StoreRefused, OutcomeUnknown: as for `begin`.
+        """
+        return self._begin(terms, None, renew=renew)
+
     def begin_many(
         self,
         keys: Iterable[str],

@@ -7,7 +7,6 @@ lives in one Cluster slot: ``fencekit:{invoices}:lock``.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 __all__ = [
     "DEFAULT_PREFIX",
@@ -31,10 +30,16 @@ _OWNER_BYTES = 128
 
 
 _KINDS = frozenset({"lock", "fence", "gone", "idem", "queue", "tickets", "members", "unique"})
+_SPELLED = (*sorted(_KINDS), "wake")
 
 
-class Names(NamedTuple):
-    """The keys and channels of one name under one prefix."""
+class Names:
+    """The keys and channels of one name under one prefix, each spelled when it is first asked for.
+
+    A job has a name of its own and one key, so spelling all of them took longer than what follows.
+    """
+
+    __slots__ = ("_stem", "name", "prefix", *_SPELLED)
 
     prefix: str
     name: str
@@ -47,6 +52,30 @@ class Names(NamedTuple):
     tickets: str
     members: str
     unique: str
+
+    def __init__(self, prefix: str, name: str) -> None:
+        self.prefix = prefix
+        self.name = name
+        self._stem = f"{prefix}:{{{name}}}:"
+
+    def __getattr__(self, kind: str) -> str:
+        # Only for what is in no slot yet.
+        if kind not in _SPELLED:
+            raise AttributeError(kind)
+        spelled = self._stem + kind
+        setattr(self, kind, spelled)
+        return spelled
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Names):
+            return NotImplemented
+        return (self.prefix, self.name) == (other.prefix, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.prefix, self.name))
+
+    def __repr__(self) -> str:
+        return f"Names({self.prefix!r}, {self.name!r})"
 
 
 def names(prefix: str, name: str) -> Names:
@@ -69,21 +98,7 @@ def _spell(prefix: str, name: str) -> Names:
     check_name(name)
     # An enum that is a str equals its value and would be formatted as its name, or not, as the
     # Python version has it; keys are spelled alike everywhere.
-    prefix, name = str.__str__(prefix), str.__str__(name)
-    stem = f"{prefix}:{{{name}}}:"
-    return Names(
-        prefix,
-        name,
-        stem + "lock",
-        stem + "fence",
-        stem + "gone",
-        stem + "wake",
-        stem + "idem",
-        stem + "queue",
-        stem + "tickets",
-        stem + "members",
-        stem + "unique",
-    )
+    return Names(str.__str__(prefix), str.__str__(name))
 
 
 def is_own_key(prefix: str, key: str) -> bool:

@@ -207,3 +207,16 @@ def test_what_is_told_apart_and_what_is_not() -> None:
 def test_one_object_may_stand_in_two_places() -> None:
     shared: dict[str, object] = {"a": [1]}
     assert canonicalize([shared, {"b": shared}]) == b'[{"a":[1]},{"b":{"a":[1]}}]'
+
+
+# What is written in one go is written as when it lies in something that is not.
+@given(
+    st.dictionaries(
+        st.text(max_size=4),
+        st.text(max_size=4) | st.integers() | st.sampled_from([2**64 - 1, 2**64, -(2**64)]),
+        max_size=4,
+    )
+)
+@settings(deadline=None)
+def test_an_object_alone_is_written_as_inside_of_an_array(members: dict[str, str | int]) -> None:
+    assert b"[%s]" % canonicalize(members) == canonicalize([members])

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -178,6 +179,27 @@ def test_leases_that_were_let_go_do_not_pile_up(
     time.sleep(0.8)
     assert locks.is_held_by(kept)
     locks.release(kept)
+
+
+def test_the_thread_is_woken_only_for_a_lease_that_it_would_be_late_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bites where each lease wakes it: short work then pays for a thread that finds nothing."""
+    with Locks("sync", server.url) as locks:
+        keeper = locks.driver.keeper
+        first = locks.acquire("first", ttl=LONG, renew=True)
+        eventually(lambda: keeper._wakes_at > 0, why="the thread sleeps")
+        woken = Mock(wraps=keeper._changed.notify)
+        monkeypatch.setattr(keeper._changed, "notify", woken)
+        for _ in range(20):
+            locks.release(locks.acquire("job", ttl=LONG, renew=True))
+        woken.assert_not_called()
+        short = locks.acquire("short", ttl=SECOND * 0.3, renew=True)
+        woken.assert_called()
+        time.sleep(0.8)  # more than two of its leases
+        assert locks.is_held_by(short)
+        locks.release(short)
+        locks.release(first)
 
 
 async def test_lost_is_known_to_whoever_asks_first_after_the_loop_was_blocked(

@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from celery import Task
 from celery.local import Proxy
-from fencekit.celery.arguments import Parameters, Pick
+from fencekit.celery.arguments import ALL, Parameters, Pick
 from fencekit.celery.durations import Duration
 from fencekit.celery.execution import Execution
 from fencekit.celery.terms import make_terms
@@ -123,7 +123,7 @@ def _payload(parameters: Parameters, fingerprint: Pick | None) -> Any:
     if fingerprint is None:
         return None
     if isinstance(fingerprint, str) and fingerprint == "args":
-        return dict
+        return ALL
     return parameters.picker(fingerprint, "fingerprint")
 
 

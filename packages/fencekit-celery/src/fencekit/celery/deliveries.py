@@ -244,25 +244,26 @@ def _route(delivery_info: dict[str, Any], options: dict[str, Any]) -> dict[str, 
     return route
 
 
-def running_task(owns: Callable[[Task], bool]) -> Task | None:
-    """The task that runs here, if it is the one that is asked about."""
+def running_task() -> Task | None:
+    """The task that runs here."""
     # The object, not the proxy: it is kept, and compared by identity.
-    task = current_task._get_current_object() if current_task else None  # noqa: SLF001 - no other way
-    return task if task is not None and owns(task) else None
+    task: Task | None = current_task._get_current_object()  # noqa: SLF001 - no other way
+    return task
 
 
-def running_delivery(task: Task | None) -> Delivery | None:
+def running_delivery(task: Task) -> Delivery | None:
     """The message that a running task runs.
 
     None for a direct call, also where the body of a message's task calls its own function again.
     """
-    if task is None or task.request.called_directly:
+    request = task.request
+    if request.called_directly:
         return None
-    entered: dict[str, Any] = task.request.__dict__
+    entered: dict[str, Any] = request.__dict__
     if _ENTERED in entered:
         return None
     entered[_ENTERED] = True
-    return Delivery(task, task.request)
+    return Delivery(task, request)
 
 
 def _note_success(sender: Task, **_: Any) -> None:

@@ -8,12 +8,14 @@ from weakref import WeakKeyDictionary
 
 from celery import Celery, Task, current_app
 from fencekit.canonical import idempotency_key
-from fencekit.celery.arguments import Parameters, Picked
+from fencekit.celery.arguments import ALL, Parameters, Picked
 from fencekit.celery.deliveries import running_delivery, running_task
 from fencekit.celery.runs import Run
 from fencekit.celery.stores import store_of
 from fencekit.celery.terms import Terms
-from fencekit.keys import check_name
+from fencekit.guards import fingerprint
+from fencekit.keys import check_name, names
+from fencekit.protocol.claim import Terms as ClaimTerms
 
 if TYPE_CHECKING:
     from fencekit.idempotency import IdempotencyGuard
@@ -56,8 +58,7 @@ class Execution:
         self._key_of = key_of
         self._resource_of = resource_of
         self._payload_of = payload_of
-        self._owned: WeakKeyDictionary[Task, bool] = WeakKeyDictionary()
-        self._serializers: WeakKeyDictionary[Task, tuple[str, str]] = WeakKeyDictionary()
+        self._tasks: WeakKeyDictionary[Task, tuple[str, str] | None] = WeakKeyDictionary()
 
     def adopt(self, wrapper: Callable[..., Any]) -> None:
         """Have a wrapper be known for this execution's."""
@@ -69,26 +70,28 @@ class Execution:
         Raises:
             whatever the function raises, and what `runs` says.
         """
-        task = running_task(self._owns)
-        delivery = running_delivery(task)
-        app: Any = current_app if task is None else task.app
-        name = self._default_name if task is None else str(task.name)
+        task = running_task()
+        serializers = None if task is None else self._serializers_of(task)
+        if task is None or serializers is None:
+            task, delivery, app, name = None, None, current_app, self._default_name
+            serializers = _serializers(app)
+        else:
+            delivery, app, name = running_delivery(task), task.app, str(task.name)
         try:
             arguments = self._parameters.bind(args, kwargs)
             guard = self.guard or store_of(app, name).guard
             lock = resource = None
             if self._resource_of is not None:
                 lock = self.lock or store_of(app, name).lock
-                resource = _spell(self._resource_of(arguments), name, "lock_resource")
+                resource, _ = _spell(self._resource_of(arguments), name, "lock_resource")
             run = Run(
                 self.terms,
                 delivery,
                 guard,
                 lock,
-                key=_spell(self._key_of(arguments), name, "key"),
+                self._claim_terms(guard, arguments, name, "" if delivery is None else delivery.id),
                 resource=resource,
-                payload=None if self._payload_of is None else self._payload_of(arguments),
-                serializers=_serializers(app) if task is None else self._serializers[task],
+                serializers=serializers,
             )
         except Exception:
             # Nothing was begun, and the same message would end the same way each time.
@@ -102,12 +105,43 @@ class Execution:
         """What Celery names the task unless it is told otherwise."""
         return f"{self.function.__module__}.{self.function.__name__}"
 
-    def _owns(self, task: Task) -> bool:
-        known = self._owned.get(task)
-        if known is None:
-            known = self._owned[task] = execution_of(task) is self
-            self._serializers[task] = _serializers(task.app, task.serializer)
-        return known
+    def _claim_terms(
+        self, guard: IdempotencyGuard, arguments: dict[str, Any], task: str, message: str
+    ) -> ClaimTerms:
+        """Which key a call is about, and on what terms it begins.
+
+        Raises:
+            whatever a function raises that was given for a key or a fingerprint.
+            TypeError, ValueError, CanonicalizeError: see `_spell`; also of the fingerprint.
+        """
+        picked = self._key_of(arguments)
+        key, digest = _spell(picked, task, "key")
+        terms = self.terms
+        if self._payload_of is None:
+            digest = ""
+        # Where the key is made of all arguments, their digest is known.
+        elif not digest or self._payload_of is not ALL or len(picked) != len(arguments):
+            payload = self._payload_of(arguments)
+            digest = "" if payload is None else fingerprint(payload)
+        return ClaimTerms(
+            names(guard.prefix, key),
+            guard.owner_id,
+            lease_ms=terms.lease_ms,
+            ttl_ms=terms.ttl_ms,
+            fingerprint=digest,
+            max_attempts=terms.max_attempts,
+            task_id=message,
+        )
+
+    def _serializers_of(self, task: Task) -> tuple[str, str] | None:
+        """Those of a task whose body is this; None of another task."""
+        try:
+            return self._tasks[task]
+        except KeyError:
+            owned = execution_of(task) is self
+            found = _serializers(task.app, task.serializer) if owned else None
+            self._tasks[task] = found
+            return found
 
 
 def execution_of(task: Task) -> Execution | None:
@@ -128,8 +162,10 @@ def _serializers(app: Celery, of_task: str | None = None) -> tuple[str, str]:
     return (of_task or app.conf.task_serializer, app.conf.result_serializer)
 
 
-def _spell(value: Any, task: str, what: str) -> str:
+def _spell(value: Any, task: str, what: str) -> tuple[str, str]:
     """A name as Redis keeps it, of what was picked out of the arguments.
+
+    Returns the digest of named arguments too, which is what the name ends with; else "".
 
     Raises:
         TypeError: the function returned no str.
@@ -137,9 +173,10 @@ def _spell(value: Any, task: str, what: str) -> str:
         CanonicalizeError: a named argument has no canonical form.
     """
     if isinstance(value, dict):
-        return idempotency_key(value, namespace=task)
+        name = idempotency_key(value, namespace=task)
+        return name, name.rpartition(":")[2]
     if not isinstance(value, str):
         kind = type(value).__name__
         raise TypeError(f"{what} of the task {task!r} must return a str, and returned a {kind}")
     check_name(value, f"{what} of the task {task!r}")
-    return value
+    return value, ""

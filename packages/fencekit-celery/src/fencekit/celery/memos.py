@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from kombu import serialization
@@ -24,6 +25,8 @@ _kombu: Final[Any] = serialization  # it has no types
 
 # A memo's encoding is "content type;content encoding"; a marker has no semicolon.
 _SEPARATOR: Final = ";"
+_JSON: Final = "application/json;utf-8"
+_SHORT_BITS: Final = 64
 
 
 def encode(serializers: Sequence[str], key: str, result: Any) -> tuple[Memo, Any]:
@@ -36,6 +39,8 @@ def encode(serializers: Sequence[str], key: str, result: Any) -> tuple[Memo, Any
         key: for the log.
         result: what the task returned.
     """
+    if serializers[0] == "json" and (text := _plain(result)) is not None:
+        return Memo(_JSON, text.encode()), result
     for serializer in serializers:
         try:
             kind, encoding, data = _kombu.dumps(result, serializer)
@@ -53,6 +58,19 @@ def encode(serializers: Sequence[str], key: str, result: Any) -> tuple[Memo, Any
         type(result).__qualname__,
     )
     return Memo(markers.UNSERIALISABLE, b""), result
+
+
+def _plain(result: Any) -> str | None:
+    """What kombu's JSON is of a result that comes back as the very same; None of any other."""
+    if result is None:
+        return "null"
+    kind = type(result)
+    # Beyond ASCII two halves of a character come back as one, and long integers have a limit.
+    if kind is str and result.isascii():
+        return encode_basestring_ascii(result)
+    if kind is int and result.bit_length() <= _SHORT_BITS:
+        return str(result)
+    return None
 
 
 def decode(serializers: Sequence[str], key: str, memo: Memo) -> Any:

@@ -42,7 +42,6 @@ from fencekit.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from fencekit.keys import names
 from fencekit.protocol.claim import BeginOutcome
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from fencekit.handles import LockHandle
     from fencekit.idempotency import IdempotencyGuard
     from fencekit.locks import DistributedLock
+    from fencekit.protocol.claim import Terms as ClaimTerms
 
 __all__ = ["Run"]
 
@@ -70,19 +70,18 @@ class Run:
         delivery: Delivery | None,
         guard: IdempotencyGuard,
         lock: DistributedLock | None,
+        asked: ClaimTerms,
         *,
-        key: str,
         resource: str | None,
-        payload: Any,
         serializers: Sequence[str],
     ) -> None:
         self._terms = terms
         self._delivery = delivery
         self._guard = guard
         self._lock = lock
-        self._key = key
+        self._asked = asked
+        self._key = asked.names.name
         self._resource = resource
-        self._payload = payload
         self._serializers = serializers
         # The message, where there is one that can be put off.
         self._message = None if delivery is None or delivery.request.is_eager else delivery
@@ -119,17 +118,12 @@ class Run:
     # Where nothing began here.
 
     def _begin(self) -> Claim:
-        terms, delivery = self._terms, self._delivery
-        return self._guard.begin(
-            self._key,
-            ttl=terms.ttl,
-            lease=terms.lease,
-            payload=self._payload,
-            max_attempts=terms.max_attempts,
-            # An eager call may be in a program that starts no threads.
-            renew=delivery is None or self._message is not None,
-            task_id="" if delivery is None else delivery.id,
-        )
+        # An eager call may be in a program that starts no threads.
+        renew = self._delivery is None or self._message is not None
+        claim = self._guard.begin_on(self._asked, renew=renew)
+        if claim.outcome is BeginOutcome.MISMATCH:
+            raise IdempotencyPayloadMismatch(self._key)
+        return claim
 
     def _find_busy(self, claim: Claim) -> NoReturn:
         message, left = self._message, claim.retry_after
@@ -325,5 +319,7 @@ class Run:
             self._delivery.blame()
 
     def _publish_later(self, message: Delivery) -> None:
-        operation = publish_operation(names(self._guard.prefix, self._key), message.id)
-        message.when_published(lambda: self._guard.driver.execute(operation))
+        message.when_published(partial(self._note_published, message.id))
+
+    def _note_published(self, message: str) -> None:
+        self._guard.driver.execute(publish_operation(self._asked.names, message))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from fencekit.celery.durations import Duration, duration
+from fencekit.durations import milliseconds
 
 __all__ = ["Terms", "make_terms"]
 
@@ -17,19 +18,21 @@ class Terms:
     """On what terms a task runs.
 
     Attributes:
-        ttl: how long the record is kept, counted from completion.
+        ttl_ms: how long the record is kept, counted from completion, milliseconds.
         lease: how long an attempt, and its lock, are protected without a renewal.
+        lease_ms: the same in milliseconds.
         busy_timeout: how long a message is put off in all for what others hold.
-        max_attempts: attempts to make in all; None: no limit.
+        max_attempts: attempts to make in all; 0: no limit.
         drops_busy: whether a copy that finds another message at work is dropped.
         replays: whether a copy that finds the work done is answered with its result.
         terminal_for: exceptions after which no attempt is made any more.
     """
 
-    ttl: timedelta
+    ttl_ms: int
     lease: timedelta
+    lease_ms: int
     busy_timeout: timedelta
-    max_attempts: int | None
+    max_attempts: int
     drops_busy: bool
     replays: bool
     terminal_for: tuple[type[BaseException], ...]
@@ -70,11 +73,13 @@ def make_terms(
         raise ValueError(f"on_busy must be 'defer' or 'drop', not {on_busy!r}")
     if on_done not in ("replay", "ignore"):
         raise ValueError(f"on_done must be 'replay' or 'ignore', not {on_done!r}")
+    kept = duration(_one(ttl, idempotency_ttl, "ttl", "idempotency_ttl", "24h"), "ttl")
     return Terms(
-        ttl=duration(_one(ttl, idempotency_ttl, "ttl", "idempotency_ttl", "24h"), "ttl"),
+        ttl_ms=milliseconds(kept, "ttl"),
         lease=lease_time,
+        lease_ms=milliseconds(lease_time, "lease"),
         busy_timeout=busy,
-        max_attempts=max_attempts,
+        max_attempts=max_attempts or 0,
         drops_busy=on_busy == "drop" or retry_on_in_progress is False,
         replays=on_done == "replay",
         terminal_for=_exceptions(terminal_for),

@@ -70,6 +70,12 @@ class Renewal:
         """The monotonic second at which it counts as lost unless confirmed before."""
         return self.deadline - margin(self.lease)
 
+    @property
+    def look_at(self) -> float:
+        """The monotonic second at which there is something to be done first."""
+        lost_at = self.lost_at
+        return min(self.next_renewal, lost_at) if self.renews else lost_at
+
     def due(self, now: float) -> Due:
         """What is to be done now, and when to look again."""
         if now >= self.lost_at:
