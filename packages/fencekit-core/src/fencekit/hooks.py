@@ -248,7 +248,7 @@ class Hooks:
         for name, callback in self._callbacks():
             if not callable(callback):
                 raise TypeError(f"{name} must be callable, not {type(callback).__qualname__}")
-            if _is_async(callback):
+            if is_async(callback):
                 raise TypeError(
                     f"{name} must be a plain function: nothing would await {_describe(callback)}"
                 )
@@ -340,13 +340,22 @@ def install_hooks(hooks: FenceKitHooks | None) -> None:
     Raises:
         TypeError: neither hooks nor None.
     """
-    if hooks is not None and not isinstance(hooks, FenceKitHooks):
-        raise TypeError(f"hooks must be a FenceKitHooks or None, not {type(hooks).__name__}")
+    _check(hooks)
     _installed[:] = [] if hooks is None else [hooks]
 
 
+def _check(hooks: object) -> None:
+    if hooks is not None and not isinstance(hooks, FenceKitHooks):
+        raise TypeError(f"hooks must be a FenceKitHooks or None, not {type(hooks).__name__}")
+
+
 def with_installed(hooks: FenceKitHooks | None) -> FenceKitHooks | None:
-    """The hooks of an object that is being made: its own and those installed for all."""
+    """The hooks of an object that is being made: its own and those installed for all.
+
+    Raises:
+        TypeError: neither hooks nor None.
+    """
+    _check(hooks)
     for everywhere in _installed:
         return everywhere if hooks is None else hooks.also(everywhere)
     return hooks
@@ -377,7 +386,8 @@ class _Both:
             hooks.fire(callback, event)
 
 
-def _is_async(callback: object) -> bool:
+def is_async(callback: object) -> bool:
+    """Whether what a callback returns would have to be awaited."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     # The class's __call__ too: an object may be callable by an `async def` of that name.

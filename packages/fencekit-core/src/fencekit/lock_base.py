@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ from fencekit.hooks import (
     LockLost,
     LockReleased,
     LockWaited,
+    is_async,
     with_installed,
 )
 from fencekit.keys import check_prefix, names
@@ -25,9 +27,12 @@ from fencekit.protocol.operation import Flow, Replication
 from fencekit.protocol.renewal import Renewal
 from fencekit.protocol.token import check_token_value
 
-__all__ = ["LockBase", "check_max_hold"]
+__all__ = ["LockBase", "check_max_hold", "check_on_lost"]
 
 H = TypeVar("H", bound=BaseHandle)
+
+# What a record of ours never holds: doubles are exact up to here.
+_NO_TOKEN = 2**53
 
 
 class LockBase(Generic[H]):
@@ -169,8 +174,12 @@ class LockBase(Generic[H]):
             raise ValueError(msg)
 
     def _force(self, resource: str, token: int | None) -> Flow[bool]:
-        if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
-            raise TypeError(f"the token must be an int, not {type(token).__name__}")
+        if token is not None:
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise TypeError(f"the token must be an int, not {type(token).__name__}")
+            if not 0 < token < _NO_TOKEN:  # 0 is what the record of a free lock has for its holder
+                msg = f"the token must be between 1 and 2**53, as `inspect` told it, not {token}"
+                raise ValueError(msg)
         return protocol.force_release(names(self.prefix, resource), self._retention_ms, token)
 
     def _advance(self, resource: str, at_least: int) -> Flow[int]:
@@ -190,3 +199,19 @@ def check_max_hold(max_hold: timedelta | None) -> None:
     """
     if max_hold is not None:
         milliseconds(max_hold, "max_hold")
+
+
+def check_on_lost(on_lost: Callable[..., object] | None, *, awaited: bool) -> None:
+    """Refuse what cannot be called, or would not be awaited: it would be noticed when it is needed.
+
+    Raises:
+        TypeError: not a callable, or one for a loop where there is none.
+    """
+    if on_lost is None:
+        return
+    if not callable(on_lost):
+        msg = f"on_lost must be callable, not {type(on_lost).__name__}"
+        raise TypeError(msg)
+    if not awaited and is_async(on_lost):
+        msg = "on_lost must be a plain function: it is called in a thread, and nothing awaits it"
+        raise TypeError(msg)

@@ -28,7 +28,7 @@ from fencekit.errors import FenceKitError, LockNotAcquired
 from fencekit.handles import AsyncLockHandle, LockHandle
 from fencekit.hooks import FenceKitHooks
 from fencekit.keys import DEFAULT_PREFIX, check_owner_id, names
-from fencekit.lock_base import LockBase, check_max_hold
+from fencekit.lock_base import LockBase, check_max_hold, check_on_lost
 from fencekit.owners import current_owner_id, current_task_owner_id
 from fencekit.protocol import lock as protocol
 from fencekit.protocol.lock import LockInfo, Refusal, Verdict
@@ -110,6 +110,7 @@ class DistributedLock(LockBase[LockHandle]):
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
         check_max_hold(max_hold)
+        check_on_lost(on_lost, awaited=False)
         owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
@@ -264,7 +265,7 @@ class DistributedLock(LockBase[LockHandle]):
 
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
-            TypeError, ValueError: the resource cannot be a name, or the token is no number.
+            TypeError, ValueError: the resource cannot be a name, or the number is no token.
         """
         return self._driver.run(self._force(resource, token))
 
@@ -340,6 +341,7 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
         check_max_hold(max_hold)
+        check_on_lost(on_lost, awaited=True)
         owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
@@ -482,7 +484,7 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
 
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
-            TypeError, ValueError: the resource cannot be a name, or the token is no number.
+            TypeError, ValueError: the resource cannot be a name, or the number is no token.
         """
         return await self._driver.run(self._force(resource, token))
 

@@ -12,11 +12,11 @@ threads, there is `DistributedLock`; redis-py itself has the sync lock of this s
 
 from __future__ import annotations
 
-import math
 from types import TracebackType
 from typing import Any
 
 from fencekit.drivers.aio import AsyncDriver
+from fencekit.durations import LONGEST_LEASE
 from fencekit.errors import AlreadyAcquiredError, LockNotOwned
 from fencekit.keys import bare_channel
 from fencekit.protocol import bare as protocol
@@ -24,6 +24,8 @@ from fencekit.protocol.bare import BareClaim
 from fencekit.protocol.lock import new_attempt
 
 __all__ = ["RedisLock"]
+
+_LONGEST = LONGEST_LEASE.total_seconds()
 
 
 class RedisLock:
@@ -49,7 +51,7 @@ class RedisLock:
 
         Raises:
             TypeError: a sync client, a key that is no str, a time that is no number.
-            ValueError: an empty key, a time that is not positive.
+            ValueError: an empty key, one that is no text, a time that is not positive.
         """
         self._driver = AsyncDriver.of(redis)
         self._redis = redis
@@ -59,6 +61,11 @@ class RedisLock:
         if not key:
             msg = "the key is empty"
             raise ValueError(msg)
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            msg = f"the key {key!r} cannot be written as UTF-8"
+            raise ValueError(msg) from None
         self.key = key
         self.timeout = _seconds(timeout, "timeout")
         self._wait: float | None = None
@@ -129,7 +136,7 @@ def _seconds(value: float, what: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         msg = f"{what} must be a number of seconds, not {type(value).__name__}"
         raise TypeError(msg)
-    if not (math.isfinite(value) and value > 0):
-        msg = f"{what} must be a positive number of seconds, not {value}"
+    if not 0 < value <= _LONGEST:
+        msg = f"{what} must be a positive number of seconds, at most ten years, not {value}"
         raise ValueError(msg)
     return float(value)

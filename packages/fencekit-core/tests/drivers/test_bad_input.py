@@ -20,6 +20,7 @@ from fencekit import (
     FenceGate,
     FenceToken,
     OutcomeUnknown,
+    RedisLock,
 )
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.protocol.fence import set_value
@@ -289,6 +290,62 @@ async def test_terms_of_a_lock(
         await refuses(pair, proxy, error, lambda: type(pair.gate)(pair.raw, **terms))
 
 
+@pytest.mark.parametrize("hooks", [5, {}, "log", print], ids=["int", "dict", "str", "function"])
+async def test_what_are_no_hooks(pair: Pair, proxy: Proxy, hooks: Any) -> None:
+    """Found here: they were taken, and an acquire fell over them with the lock in its hands."""
+    await refuses(pair, proxy, TypeError, lambda: type(pair.lock)(pair.raw, hooks=hooks))
+    await refuses(pair, proxy, TypeError, lambda: type(pair.gate)(pair.raw, hooks=hooks))
+
+
+async def test_what_could_not_be_told_of_a_loss(pair: Pair, proxy: Proxy) -> None:
+    """Found here: it was noticed, in a log, when the lease had been lost."""
+    lock = pair.lock
+    await refuses(pair, proxy, TypeError, lambda: lock.acquire("a", ttl=SECOND, on_lost="print(1)"))
+
+    async def later(_: object) -> None:
+        return
+
+    if isinstance(lock, DistributedLock):
+        await refuses(pair, proxy, TypeError, lambda: lock.acquire("a", ttl=SECOND, on_lost=later))
+    else:
+        handle = await lock.acquire("a", ttl=SECOND, on_lost=later)
+        await handle.release()
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(0, ValueError), (-5, ValueError), (2**53, ValueError), (True, TypeError), ("5", TypeError)],
+)
+async def test_holders_that_there_cannot_be(
+    pair: Pair, proxy: Proxy, number: Any, error: type[Exception]
+) -> None:
+    """Found here: of a free lock, "freed" was the answer to 0, as its record has no holder."""
+    await pair.do((await pair.do(lambda: pair.lock.acquire("a", ttl=SECOND))).release)
+    proxy.clear()
+    await refuses(pair, proxy, error, lambda: pair.lock.force_release("a", token=number))
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [
+        pytest.param({"key": "\ud800"}, ValueError, id="surrogate"),
+        pytest.param({"key": ""}, ValueError, id="empty"),
+        pytest.param({"key": b"k"}, TypeError, id="bytes"),
+        pytest.param({"timeout": 1e18}, ValueError, id="longer than a server counts"),
+        pytest.param({"timeout": float("nan")}, ValueError, id="nan"),
+        pytest.param({"timeout": float("inf")}, ValueError, id="inf"),
+        pytest.param({"blocking": True, "blocking_timeout": 0}, ValueError, id="zero"),
+        pytest.param({"timeout": SECOND}, TypeError, id="timedelta"),
+    ],
+)
+async def test_terms_of_a_bare_lock(proxy: Proxy, terms: Any, error: type[Exception]) -> None:
+    async with aopened(proxy.url) as client:
+        with pytest.raises(error, match=r"\S+ \S+") as raised:
+            await RedisLock(client, **{"key": "k", **terms}).acquire()
+    assert not isinstance(raised.value, UnicodeError)
+    assert not proxy.commands
+
+
 # -- clients ------------------------------------------------------------------------------------
 
 SYNC = redis.Redis
@@ -320,6 +377,18 @@ def test_a_sync_client_given_to_an_async_class(kind: Any) -> None:
 def test_no_client_at_all(kind: Any, client: Any) -> None:
     with pytest.raises(TypeError, match="expected a client of redis-py or valkey-py"):
         kind(client)
+
+
+async def test_what_is_made_of_a_client_is_none() -> None:
+    """Found here: a lock took a pipeline for its client, and sent everything past it, at once."""
+    with SYNC() as client:
+        for made in (client.pipeline(), client.pubsub()):
+            with pytest.raises(TypeError, match="give the client that it was made of"):
+                FenceGate(made)
+    async with ASYNC() as aclient:
+        for amade in (aclient.pipeline(), aclient.pubsub()):
+            with pytest.raises(TypeError, match="give the client that it was made of"):
+                AsyncFenceGate(amade)
 
 
 def test_on_a_cluster_a_key_in_another_slot_says_how_to_name_it(cluster_server: Cluster) -> None:

@@ -19,6 +19,8 @@ __all__ = ["Address", "Client", "describe", "slot_of"]
 
 DEFAULT_TIMEOUT = 5.0
 _SLOTS = 16384
+# They have their client's pool. But what a lock asks is answered at once, in no pipeline.
+_MADE_OF_CLIENTS = frozenset({"Pipeline", "ClusterPipeline", "PubSub", "ClusterPubSub", "Monitor"})
 
 # Settings that only concern what we leave out: push notifications, retries, other encodings.
 _DROPPED = frozenset(
@@ -96,12 +98,10 @@ def describe(client: Any, colour: Literal["sync", "async"]) -> Client:
     """
     library, found = _library(client)
     if found != colour:
-        prefix = "" if found == "sync" else "Async"
+        article = {"async": "an async", "sync": "a sync"}
         msg = (
-            f"{type(client).__module__}.{type(client).__name__} is "
-            f"{'an async' if found == 'async' else 'a sync'} client: give it to the "
-            f"{'async' if found == 'async' else 'sync'} class ({prefix}…), or give this one a "
-            f"{colour} client"
+            f"{type(client).__module__}.{type(client).__name__} is {article[found]} client: give "
+            f"it to the {found} class, or give this one {article[colour]} client"
         )
         raise TypeError(msg)
     if hasattr(client, "nodes_manager"):
@@ -137,15 +137,19 @@ def slot_of(key: str) -> int:
 
 
 def _library(client: Any) -> tuple[str, Literal["sync", "async"]]:
+    hint = ""
     for base in type(client).__mro__:
         head, _, rest = base.__module__.partition(".")
-        if head in {"redis", "valkey"} and (
-            hasattr(client, "connection_pool") or hasattr(client, "nodes_manager")
-        ):
+        if head not in {"redis", "valkey"}:
+            continue
+        if base.__name__ in _MADE_OF_CLIENTS:
+            hint = "; give the client that it was made of, for nothing is sent through it"
+            break
+        if hasattr(client, "connection_pool") or hasattr(client, "nodes_manager"):
             return head, "async" if rest.startswith("asyncio") else "sync"
     msg = (
         f"expected a client of redis-py or valkey-py, not {type(client).__module__}."
-        f"{type(client).__name__}"
+        f"{type(client).__name__}{hint}"
     )
     raise TypeError(msg)
 
