@@ -284,3 +284,13 @@ def test_withdraw_of_an_acquire_whose_retry_is_refused(
         eventually(lambda: is_free(limited))
         allow(limited)
         locks.close()
+
+
+# A command that goes beside a script
+
+
+def test_wait(limited: Server, make_locks: Callable[..., Locks]) -> None:
+    locks = make_locks(limited.url, min_replicas=1)
+    forbid(limited, "-wait")
+    assert refused(lambda: locks.acquire("job", ttl=LONG)) == "NOPERM"
+    assert is_free(limited)

@@ -204,9 +204,14 @@ def test_wait_travels_with_the_command_and_is_given_its_time() -> None:
     assert answer(sent(under_way).answered([7, 2], 100.1)).replicas == 2
 
 
-def test_a_wait_that_is_refused_confirms_nobody() -> None:
-    found = sent(delivery(replication=REPLICATED)).answered([7, *error("ERR WAIT")], 100.1)
-    assert answer(found).replicas == 0
+def test_a_wait_that_is_refused_says_so_and_that_the_command_was_done() -> None:
+    """Found here: where the ACL has no WAIT, "0 of 2 replicas confirmed" sent people to them."""
+    with pytest.raises(StoreRefused, match="no permissions to run the 'wait'") as refused:
+        sent(delivery(replication=REPLICATED)).answered(
+            [7, *error("NOPERM this user has no permissions to run the 'wait' command")], 100.1
+        )
+    assert refused.value.code == "NOPERM"
+    assert refused.value.sends == 2  # one beside the one that the error answers: to be withdrawn
 
 
 def test_an_error_of_the_command_beats_what_wait_says() -> None:

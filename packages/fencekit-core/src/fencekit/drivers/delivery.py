@@ -133,12 +133,9 @@ class Delivery:
         reply = replies[1] if self.asking else replies[0]
         if not isinstance(reply, ErrorReply):
             confirmed = replies[-1] if self.operation.replication is not None else 0
-            return Answer(
-                reply,
-                self.sends,
-                self.sent_at,
-                confirmed if isinstance(confirmed, int) else 0,
-            )
+            if isinstance(confirmed, ErrorReply):
+                raise self._refusal(confirmed)
+            return Answer(reply, self.sends, self.sent_at, confirmed)
         self.sends -= 1  # an error that is handled here says that nothing was carried out
         code = reply.code
         if code == "NOSCRIPT" and not self._whole:
@@ -164,9 +161,7 @@ class Delivery:
                 return 0.0
             if self._fails_over and code == "READONLY" and (pause := self._pause(now)) is not None:
                 return pause
-        refused = StoreRefused(code, reply.text)
-        refused.sends = self.sends + 1
-        raise refused
+        raise self._refusal(reply)
 
     def lost(self, lost: WireLost, now: float) -> float:
         """The connection broke: the seconds to pause before another copy.
@@ -197,6 +192,11 @@ class Delivery:
             return None
         longest: float = min(_FIRST_PAUSE * 2.0**self._tries, _LONGEST_PAUSE)
         return longest * (0.5 + random() / 2)  # noqa: S311 - jitter, not a secret
+
+    def _refusal(self, reply: ErrorReply) -> StoreRefused:
+        refused = StoreRefused(reply.code, reply.text)
+        refused.sends = self.sends + 1
+        return refused
 
     def _give_up(self, lost: WireLost) -> NoReturn:
         error: StoreError
