@@ -13,6 +13,7 @@ import pytest
 from fencekit import AsyncDistributedLock, FencedOutError, FenceGate, FenceToken
 from fencekit.drivers.loop_state import LoopState
 from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock
+from fencekit.fifo.desk import Room
 from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased, LockWaited
 from harness.clients import aopened
 from harness.fifo import Queue
@@ -283,6 +284,19 @@ async def test_a_plain_lock_of_the_name_excludes_and_shares_the_fence(
     assert time.monotonic() - released < 2.0
     assert handle.token > lease.fence
     await plain.release(handle)
+
+
+@red_by(changed(Room, "expect", lambda _room, _answer, _holder: None))
+async def test_a_waiter_looks_when_the_lease_of_a_stranger_is_over(
+    twin: Twin, async_redis_client: Any
+) -> None:
+    fifo, plain = twin.lock(), AsyncDistributedLock(async_redis_client)
+    started = time.monotonic()
+    assert await plain.try_acquire("invoices", ttl=timedelta(seconds=0.5), renew=False)
+    lease = await asyncio.wait_for(fifo.acquire(), 5)
+    # Not by its first beat, after 2.5 s.
+    assert time.monotonic() - started < 1.8
+    await fifo.release(lease)
 
 
 async def test_bad_input_is_refused_before_a_byte_is_sent(

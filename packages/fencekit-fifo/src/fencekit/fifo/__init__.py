@@ -3,7 +3,7 @@
 from fencekit.fifo.errors import FifoTimeout, LeaseLost
 from fencekit.fifo.leases import Lease, SyncLease
 from fencekit.fifo.locks import FifoLock, SyncFifoLock
-from fencekit.fifo.protocol import FifoStats
+from fencekit.fifo.statistics import FifoStats
 
 __all__ = [
     "FifoLock",

@@ -29,6 +29,8 @@ Post: TypeAlias = Callable[[Operation[Any], Callable[[Answer], None]], None]
 
 # How much later than the holder's expiry the lock is looked at, seconds: the key must be gone.
 _SLACK = 0.002
+# Two replies about one expiry say the same within this, seconds.
+_SPREAD = 0.01
 # What is not known of a stranger's lock, milliseconds: a month, as locks have by default.
 _RETENTION_MS = 30 * 24 * 3600 * 1000
 
@@ -168,6 +170,17 @@ class Room:
         if self.beat.rhythm.at > at:
             self._beat_at(at)
 
+    def expect(self, answer: Answer, holder: Holder) -> None:
+        """Beat when the lease of a stranger is over, if the next beat would come later.
+
+        Strangers may have shorter leases than the pause between our beats. While a beat is under
+        way its own answer says when to look.
+        """
+        at = answer.sent_at + holder.ttl_ms / 1000 + _SLACK
+        rhythm = self.beat.rhythm
+        if at < rhythm.at - _SPREAD and rhythm.flying_until < self.desk.clock():
+            self._beat_at(at)
+
     def _beat_at(self, at: float) -> None:
         self.beat.dropped = True
         self.beat = Beat(self, at)
@@ -279,7 +292,10 @@ class Desk:
                 deadline = answer.sent_at + holder.ttl_ms / 1000
                 offer = Offer.make(holder.token, deadline, terms.offer, taken=holder.own)
                 self._deliver(box, offer, self.clock())
-            elif holder.own and holder.attempt not in self._holders:
+            elif not holder.own:
+                if room is not None and holder.owner_id and holder.attempt not in self._holders:
+                    room.expect(answer, holder)
+            elif holder.attempt not in self._holders:
                 self._turn_away(terms.names, holder.owner_id, holder.attempt, terms.offer_ms)
 
     def pushed(self, channel: str, message: bytes | None) -> None:

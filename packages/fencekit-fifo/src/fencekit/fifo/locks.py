@@ -30,7 +30,8 @@ from fencekit.fifo.base import FifoBase
 from fencekit.fifo.boxes import AsyncBox, SyncBox
 from fencekit.fifo.desk import Desk
 from fencekit.fifo.leases import Lease, SyncLease
-from fencekit.fifo.protocol import FifoStats, Release
+from fencekit.fifo.protocol import Release
+from fencekit.fifo.statistics import FifoStats, stats
 from fencekit.hooks import FenceKitHooks
 from fencekit.keys import DEFAULT_PREFIX
 from fencekit.owners import current_owner_id, current_task_owner_id
@@ -175,7 +176,7 @@ class FifoLock(FifoBase[Lease]):
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
         """
-        return await self._driver.run(protocol.stats(self._terms.names))
+        return await self._driver.run(stats(self._terms.names))
 
     def _desk(self, state: LoopState) -> Desk:
         if self._guest not in state.hub.guests:
@@ -308,7 +309,7 @@ class SyncFifoLock(FifoBase[SyncLease]):
         Raises:
             StoreUnavailable, StoreRefused, OutcomeUnknown: no answer.
         """
-        return self._driver.run(protocol.stats(self._terms.names))
+        return self._driver.run(stats(self._terms.names))
 
     def _desk(self) -> Desk:
         hub = self._driver.hub

@@ -1,4 +1,4 @@
-"""The FIFO lock's algorithms: acquire (with queueing), take-up, beat, release, withdraw, stats.
+"""The FIFO lock's algorithms: acquire (with queueing), take-up, beat, release, withdraw.
 
 The queue is a stream, and its order is the order in which the server received the waiters. The
 lock, fence and gone keys are those of `fencekit.DistributedLock`: locks of one prefix and name
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fencekit.errors import (
@@ -43,13 +42,11 @@ from fencekit.fifo.commands import (
     look_operation,
     release_operation,
     renew_operation,
-    stats_operation,
     terms,
     turn,
     withdraw_operation,
 )
 from fencekit.fifo.offers import Offer, TakeUp
-from fencekit.keys import Names
 from fencekit.protocol.lock import Claimant, Grant, Refusal, Verdict
 from fencekit.protocol.operation import (
     Answer,
@@ -76,7 +73,6 @@ __all__ = [
     "STATS",
     "WITHDRAW",
     "FifoGrant",
-    "FifoStats",
     "Holder",
     "Place",
     "Release",
@@ -89,7 +85,6 @@ __all__ = [
     "release",
     "release_operation",
     "renew_operation",
-    "stats",
     "terms",
     "turn",
     "withdraw_operation",
@@ -148,27 +143,6 @@ class Place(Mailbox, Protocol):
 
     def close(self) -> None:
         """It waits no more."""
-
-
-@dataclass(frozen=True)
-class FifoStats:
-    """What the server knows of a lock and its queue.
-
-    Attributes:
-        holder: the holder's owner id, or None when the lock is free.
-        fence: the holder's fencing token, or None when it is free.
-        lease_left_ms: milliseconds left of the lease or offer; 0 when it is free.
-        waiting: how many wait.
-        oldest_wait_ms: how long the first of them has waited, milliseconds; 0 when nobody does.
-        last: the highest token known, 0 without a record.
-    """
-
-    holder: str | None
-    fence: FenceToken | None
-    lease_left_ms: int
-    waiting: int
-    oldest_wait_ms: int
-    last: int
 
 
 def acquire(ticket: Ticket, place: Place, wait: float | None) -> Flow[FifoGrant | Refusal]:
@@ -395,23 +369,3 @@ def release(
         raise
     release.hear(answer)
     return release.verdict(answer)
-
-
-def stats(names: Names) -> Flow[FifoStats]:
-    """Read who holds the lock and who waits for it."""
-    answer = yield from trace(stats_operation(names))
-    return _stats(names, answer.reply)
-
-
-def _stats(names: Names, reply: Reply) -> FifoStats:
-    value, pttl, last, waiting, oldest, now_us = reply
-    holder = Holder.read(pttl, value, now_us)
-    since_ms = int(oldest.partition(b"-")[0]) if oldest else 0
-    return FifoStats(
-        holder=holder.owner_id or None,
-        fence=FenceToken._minted(holder.token, names.name, "lock") if holder.token else None,  # noqa: SLF001 - ours
-        lease_left_ms=holder.ttl_ms,
-        waiting=waiting,
-        oldest_wait_ms=max(holder.now_us // 1000 - since_ms, 0) if oldest else 0,
-        last=int(last),
-    )
