@@ -205,6 +205,33 @@ def descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what Linux shows")
+@pytest.mark.parametrize("where", ["looking", "asking"])
+def test_an_interrupted_use_of_a_connection_is_no_connection_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Found here: a question interrupted (Ctrl-C) kept its connection, and with one all stood."""
+
+    def stop(_: Wire, count: int = 0) -> list[object]:
+        del count
+        raise KeyboardInterrupt
+
+    with clients.opened(server.url, max_connections=2) as client:
+        driver = SyncDriver.of(client)
+        driver.call("PING")
+        with monkeypatch.context() as broken:
+            if where == "looking":
+                broken.setattr(Wire, "fresh", property(stop))
+            else:
+                broken.setattr(Wire, "receive", stop)
+            with pytest.raises(KeyboardInterrupt):
+                driver.call("INFO", "memory")
+        answers: list[object] = []
+        asking = threading.Thread(target=lambda: answers.append(driver.call("PING")), daemon=True)
+        asking.start()
+        asking.join(2)
+        assert answers == [b"PONG"]
+
+
 def test_a_driver_that_is_closed_leaves_nothing(
     server: Server, make_locks: Callable[..., Locks]
 ) -> None:

@@ -172,6 +172,9 @@ class SyncDriver:
         except WireLost:
             pool.drop(wire)
             return None
+        except BaseException:
+            pool.drop(wire)
+            raise
         pool.give(wire)
         return reply
 

@@ -262,10 +262,14 @@ class WirePool:
             wire = self._take_idle()
             if wire is None:
                 break
-            if wire.fresh:
-                if timeout is not None:
-                    wire.limit(timeout)
-                return wire
+            try:
+                if wire.fresh:
+                    if timeout is not None:
+                        wire.limit(timeout)
+                    return wire
+            except BaseException:  # interrupted: the turn is another's
+                self.drop(wire)
+                raise
             self.drop(wire)
         try:
             return Wire(self._client, timeout or self._client.timeout, self._address)
