@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not console.is_terminal:
         console = Console(width=140)
     began = time.monotonic()
-    record = Record([one.name for _, one in _scenarios(GROUPS)] + [row.name for row in ROWS])
+    record = Record([one.name for _, one in _scenarios(GROUPS)], [row.name for row in ROWS])
     record.saves = asked.record
     with opened_stand() as stand:
         console.print(headline(stand))

@@ -40,14 +40,15 @@ class Record:
             not been for nothing.
     """
 
-    def __init__(self, order: Sequence[str]) -> None:
+    def __init__(self, scenarios: Sequence[str] = (), rows: Sequence[str] = ()) -> None:
         """Read what is kept.
 
         Args:
-            order: the names of all scenarios and rows, in the order of the page.
+            scenarios: the names of all there are, in the order of the page; for saving.
+            rows: those of the rows, which may be the same.
         """
         self.saves = False
-        self._order = order
+        self._scenarios, self._rows = scenarios, rows
         kept: dict[str, Any] = json.loads(_FILE.read_text()) if _FILE.exists() else {}
         self.scenarios: dict[str, Any] = kept.get("scenarios", {})
         self.rows: dict[str, Any] = kept.get("rows", {})
@@ -102,17 +103,14 @@ class Record:
 
     def save(self) -> None:
         """Write it all; what is in no scenario or row any more is dropped."""
-        place = {name: index for index, name in enumerate(self._order)}
 
-        def kept(found: dict[str, Any]) -> dict[str, Any]:
-            return {
-                name: found[name] for name in sorted(set(found) & set(place), key=place.__getitem__)
-            }
+        def kept(found: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+            return {name: found[name] for name in order if name in found}
 
         FOLDER.mkdir(exist_ok=True)
         whole = {
-            "scenarios": kept(self.scenarios),
-            "rows": kept(self.rows),
+            "scenarios": kept(self.scenarios, self._scenarios),
+            "rows": kept(self.rows, self._rows),
             "versions": self.versions,
             "absent": self.absent,
         }

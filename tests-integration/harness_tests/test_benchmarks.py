@@ -110,12 +110,15 @@ def test_what_is_measured_anew_replaces_only_itself_and_what_is_gone_is_dropped(
 ) -> None:
     monkeypatch.setattr(record, "FOLDER", tmp_path)
     monkeypatch.setattr(record, "_FILE", tmp_path / "figures.json")
-    kept = record.Record(["a", "b"])
+    kept = record.Record(["b", "a"], ["a", "b"])
     kept.rows = {"b": {"old": 1}, "gone": {}, "a": {"old": 2}}
+    kept.scenarios = {"a": {"same name": 4}}
     kept.save()
-    again = record.Record(["a", "b"])
+    again = record.Record(["b", "a"], ["a", "b"])
     again.rows["b"] = {"new": 3}
     again.save()
-    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["scenarios"] == {"a": {"same name": 4}}
+    rows = written["rows"]
     assert rows == {"a": {"old": 2}, "b": {"new": 3}}
     assert list(rows) == ["a", "b"]

@@ -165,10 +165,8 @@ def margins(figures: Sequence[tuple[str, float, bool]], path: Path, theme: Theme
             colour = theme.ours if met else theme.missed
             axes.plot([1, margin], [place, place], color=colour, linewidth=2)
             axes.plot([margin], [place], "o" if met else "X", color=colour, markersize=6)
-            beyond = 7 if margin >= 1 else -7
             text = f"{margin:.2f}" if margin < _TEN else f"{margin:.0f}"
-            ha = "left" if margin >= 1 else "right"
-            _write(axes, (margin, place), "data", text, beyond, ha=ha, size=_PT - 1)
+            _write(axes, (max(margin, 1), place), "data", text, 7, size=_PT - 1)
         axes.axvline(1, color=theme.ink, linewidth=1)
         axes.set_xscale("log")
         most = max(margin for _, margin, _ in figures)

@@ -106,7 +106,7 @@ _CHARTS: Final = (
 
 def write() -> Path:
     """Draw the charts and write the page, of what is recorded; returns the page."""
-    record = Record(())
+    record = Record()
     for old in FOLDER.glob("*.svg"):
         old.unlink()
     _PAGE.write_text("\n".join(_page(record)) + "\n")
