@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from fencekit.drivers import delivery as deliveries
 from fencekit.drivers.client import Address
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from fencekit.protocol.operation import Answer, Operation, Replication
-from fencekit.protocol.resp import ErrorReply, pack
+from fencekit.protocol.resp import ErrorReply, pack, pack_script
 from fencekit.protocol.script import Script
 
 SAFE = Script.parse("safe", "--- X.\n-- Safe to re-send: yes\nreturn 1\n")
@@ -63,6 +64,24 @@ def answer(outcome: Answer | float) -> Answer:
 
 BROKEN = WireLost(ConnectionResetError("reset"), sent=True)
 NOT_MADE = WireLost(ConnectionRefusedError("refused"), sent=False)
+
+# -- packing ------------------------------------------------------------------------------------
+
+
+def test_hiredis_is_given_no_ints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found here: a signal whose handler raises while it packs one crashes the interpreter."""
+    seen: list[object] = []
+    packs = deliveries._pack
+
+    def spy(command: tuple[object, ...]) -> bytes:
+        seen.extend(command)
+        return bytes(packs(command))
+
+    monkeypatch.setattr(deliveries, "_pack", spy)
+    operation = Operation(SAFE, ("k",), ("a", b"b", 7, -(2**60)), lambda reply: reply)
+    assert Delivery(operation, 100.0).packed() == pack_script(operation)
+    assert {type(part) for part in seen} == {str, bytes}
+
 
 # -- answers ------------------------------------------------------------------------------------
 

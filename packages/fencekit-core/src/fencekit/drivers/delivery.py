@@ -215,9 +215,12 @@ class Delivery:
 def _packed(operation: Operation[Any], *, whole: bool) -> bytes:
     script, keys = operation.script, operation.keys
     if _pack is not None and not whole:
-        head = ("EVALSHA", script.sha, len(keys)) if script.sha else (script.name,)
+        head = ("EVALSHA", script.sha, b"%d" % len(keys)) if script.sha else (script.name,)
+        # No ints: of those hiredis asks for the repr, where a signal's handler may raise (Ctrl-C, a
+        # soft time limit), and it goes on with what was never made: the interpreter crashed.
+        args = [b"%d" % arg if arg.__class__ is int else arg for arg in operation.args]
         try:
-            command: bytes = _pack((*head, *keys, *operation.args))
+            command: bytes = _pack((*head, *keys, *args))
         except TypeError:  # a lone surrogate, which our own packing names
             return pack_script(operation)
         return command
