@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from fencekit.cache import CacheError, CacheHooks, Lookup
+from fencekit.cache.protocol import READ_TAG
 from fencekit.drivers import delivery
+from fencekit.drivers.sync import SyncDriver
 from fencekit.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
+from fencekit.protocol.operation import Operation
 from harness.caches import Kit, Profile, got, opened_kit, tagged
 from harness.clients import Colour
 from harness.conditions import out_of_memory, read_only
@@ -210,6 +213,15 @@ async def test_a_late_copy_of_a_store_is_refused(colour: Colour, proxy: Proxy) -
         second.deliver()
         await asyncio.sleep(0.05)
         assert await got(cache.get(1)) is None
+
+
+def test_a_late_copy_of_the_question_for_a_tag_makes_another_nonce(store: Any) -> None:
+    driver, tag = SyncDriver.of(store), "{:profile}:tag:a"
+    question: Operation[bytes] = Operation(READ_TAG, (tag,), (60_000, b"r" * 32), bytes)
+    nonce = driver.execute(question)
+    assert driver.execute(question) == nonce
+    store.delete(tag)  # invalidated: what was stored under the nonce must stay a miss
+    assert driver.execute(question) != nonce
 
 
 async def test_a_write_that_was_not_answered_is_not_sent_again(
