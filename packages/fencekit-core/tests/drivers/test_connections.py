@@ -25,7 +25,7 @@ from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.aio import _drivers as async_drivers
 from fencekit.drivers.sync import SyncDriver
 from fencekit.drivers.sync import _drivers as sync_drivers
-from fencekit.drivers.wire import Wire, WirePool
+from fencekit.drivers.wire import Turn, Wire, WirePool
 from harness import clients
 from harness.colours import Locks
 from harness.fixtures import ServerPool
@@ -89,7 +89,7 @@ def test_a_rush_leaves_few_connections(proxy: Proxy) -> None:
 class OldPool(WirePool):
     """As it was: looks first, then counts itself as waiting; and trusts what it saw."""
 
-    def _take_idle(self) -> Wire | None:
+    def _take_idle(self) -> Wire | Turn:
         try:
             return self._idle.pop()
         except IndexError:
@@ -98,9 +98,10 @@ class OldPool(WirePool):
             while True:
                 if self._idle:
                     return self._idle.pop()
-                if self._made < self._client.share:
-                    self._made += 1
-                    return None
+                if len(self._turns) < self._client.share:
+                    turn = Turn()
+                    self._turns.add(turn)
+                    return turn
                 self._waiting += 1
                 try:
                     assert self._condition.wait(2), "slept beside an idle connection"
@@ -205,6 +206,21 @@ def descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what Linux shows")
+def test_a_connection_that_was_forgotten_is_not_missed(server: Server) -> None:
+    """Found here: whoever is interrupted between taking one and using it, gives none back."""
+    with clients.opened(server.url, max_connections=2) as client:
+        pool = WirePool(SyncDriver.of(client).client)
+        turns: list[Wire] = []
+        kept = pool.take()
+        waiting = threading.Thread(target=lambda: turns.append(pool.take()), daemon=True)
+        waiting.start()
+        eventually(lambda: pool._waiting)
+        del kept
+        waiting.join(3)
+        assert len(turns) == 1
+        pool.drop(turns[0])
+
+
 @pytest.mark.parametrize("where", ["looking", "asking"])
 def test_an_interrupted_use_of_a_connection_is_no_connection_used(
     server: Server, monkeypatch: pytest.MonkeyPatch, where: str

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from fencekit.drivers.client import Address, Client
 from fencekit.drivers.delivery import WireLost
@@ -30,6 +31,9 @@ _READ_SIZE = 65536
 _TRUSTED_IDLE = 0.001
 # How long a connection is kept that was needed in a rush, seconds.
 _KEPT_IDLE = 0.5
+# How often a thread that waits for its turn looks by itself, seconds: a turn that is forgotten, by
+# whoever was interrupted between taking and using it, wakes nobody.
+_LOOK_EVERY = 0.5
 # The longest wait for one answer, seconds: the system counts milliseconds in 31 bits.
 _LONGEST_WAIT = 2_000_000.0
 _TIMED_OUT = "timed out"
@@ -70,6 +74,12 @@ def _is_plain(sock: socket.socket) -> bool:
 class Wire:
     """One connection, used by one thread at a time.
 
+    Attributes:
+        client: whose server it leads to.
+        timeout: how long each answer may take, seconds.
+        turn: the right to it, where it is a pool's.
+        used_at: monotonic second at which it was last used.
+
     Where it can, it never blocks in a send or a receive, and waits with a poll of its own, only
     where there is something to wait for: with a time limit of Python's every send would poll first.
     The kernel's own limits (SO_RCVTIMEO) would save the poll of a receive too, but every signal
@@ -85,6 +95,7 @@ class Wire:
         """
         self.client = client
         self.timeout = timeout
+        self.turn: Turn | None = None
         self._connection = client.connection(timeout, address)
         self.used_at = time.monotonic()
         try:
@@ -237,6 +248,10 @@ class Wire:
         self._connection.disconnect()
 
 
+class Turn:
+    """The right to one connection, for as long as anybody has it."""
+
+
 class WirePool:
     """The connections to one server: at most a share, and threads wait for their turn."""
 
@@ -245,7 +260,7 @@ class WirePool:
         self._address = address
         self._idle: deque[Wire] = deque()
         self._condition = threading.Condition(threading.Lock())
-        self._made = 0
+        self._turns: WeakSet[Turn] = WeakSet()
         self._waiting = 0
 
     def take(self, timeout: float | None = None) -> Wire:
@@ -258,10 +273,7 @@ class WirePool:
         Raises:
             WireLost: the connection could not be made.
         """
-        while True:
-            wire = self._take_idle()
-            if wire is None:
-                break
+        while not isinstance(wire := self._take_idle(), Turn):
             try:
                 if wire.fresh:
                     if timeout is not None:
@@ -271,14 +283,17 @@ class WirePool:
                 self.drop(wire)
                 raise
             self.drop(wire)
+        turn = wire
         try:
-            return Wire(self._client, timeout or self._client.timeout, self._address)
+            made = Wire(self._client, timeout or self._client.timeout, self._address)
         except BaseException:
-            self._freed()
+            self._free(turn)
             raise
+        made.turn = turn
+        return made
 
-    def _take_idle(self) -> Wire | None:
-        """An idle connection, or None with the right to make one."""
+    def _take_idle(self) -> Wire | Turn:
+        """An idle connection, or the right to make one."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -293,10 +308,11 @@ class WirePool:
                         return self._idle.pop()
                     except IndexError:  # none, or another thread was quicker
                         pass
-                    if self._made < self._client.share:
-                        self._made += 1
-                        return None
-                    self._condition.wait()
+                    if len(self._turns) < self._client.share:
+                        turn = Turn()
+                        self._turns.add(turn)
+                        return turn
+                    self._condition.wait(_LOOK_EVERY)
             finally:
                 self._waiting -= 1
 
@@ -323,11 +339,12 @@ class WirePool:
     def drop(self, wire: Wire) -> None:
         """Close a connection of no further use."""
         wire.close()
-        self._freed()
+        self._free(wire.turn)
 
-    def _freed(self) -> None:
+    def _free(self, turn: Turn | None) -> None:
         with self._condition:
-            self._made -= 1
+            if turn is not None:
+                self._turns.discard(turn)
             self._condition.notify()
 
     def close(self) -> None:
