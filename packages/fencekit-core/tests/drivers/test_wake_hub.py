@@ -301,6 +301,62 @@ def test_an_interrupted_join_bites(server: Server) -> None:
             waiting.result(5)
 
 
+class Interrupts:
+    """A lock that one thread is interrupted at, once."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.whom: int | None = None
+
+    def acquire(self) -> bool:
+        if self.whom == threading.get_ident():
+            self.whom = None
+            raise KeyboardInterrupt
+        return bool(self.lock.acquire())
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@pytest.mark.parametrize("post", ["reads", "sleeps"])
+def test_a_waiter_that_is_interrupted_on_its_way_back(
+    server: Server, monkeypatch: pytest.MonkeyPatch, post: str
+) -> None:
+    """Found here: it ended its `with` without the lock, which another thread may have had."""
+    with Locks("sync", server.url) as locks:
+        hub = locks.driver.hub
+        interrupts = Interrupts(hub._lock)
+        kind, name = (Nudge, "wait") if post == "reads" else (Waiter, "sleep")
+        go = getattr(kind, name)
+
+        def back(self: Any, *terms: Any) -> None:
+            go(self, *terms)
+            interrupts.whom = threading.get_ident()
+
+        with monkeypatch.context() as meddled:
+            meddled.setattr(hub, "_lock", interrupts)
+            meddled.setattr(kind, name, back)
+            handle, waiting = hold_and_wait(server, locks, waiters=2)
+            with interrupts:  # one reads, and the other sleeps
+                whom = hub._reader if post == "reads" else next(iter(hub._sleepers))
+                assert whom is not None
+                whom.signal()
+            done, rest = concurrent.futures.wait(
+                waiting, 3, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+        assert len(done) == 1
+        with pytest.raises(KeyboardInterrupt):
+            done.pop().result()
+        locks.release(handle)
+        all_enter(locks, list(rest))
+
+
 def test_a_hub_without_a_thread_says_so_and_tries_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

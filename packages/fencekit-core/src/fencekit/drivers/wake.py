@@ -172,59 +172,80 @@ class WakeHub:
         """End a wait."""
         now = time.monotonic()
         with self._lock:
+            if self._reader is waiter or waiter in self._sleepers:  # interrupted twice
+                self._retire(waiter)
             self._board.leave(waiter, None if alarm is None else now + alarm, now, failed=failed)
 
     def wait(self, waiter: Waiter, seconds: float, alarm: float) -> bool:
-        """Sleep until woken, the alarm of the first waiter, or the end of the time."""
-        now = time.monotonic()
-        deadline = now + seconds
-        with self._lock:
-            self._board.begin_wait(waiter, now + alarm)
-            try:
-                while not self._board.take_wake(waiter):
-                    left = self._board.look_at(waiter, deadline, now + POLL) - time.monotonic()
-                    if left <= 0:
-                        return False
-                    self._sleep(waiter, left)
-                return True
-            finally:
-                if self._reader is waiter:
-                    self._reader = None
-                if self._reader is None:
-                    self._appoint()
+        """Sleep until woken, the alarm of the first waiter, or the end of the time.
 
-    def _sleep(self, waiter: Waiter, seconds: float) -> None:
-        """Sleep, or read for all where nobody does; lets go of the lock meanwhile."""
-        wire = self._wire
+        The lock is only ever held by a ``with`` of its own: were it let go of inside of one, an
+        interrupt would end the ``with`` without it.
+        """
+        now = time.monotonic()
+        deadline, begun = now + seconds, False
+        wire: Wire | None = None
+        try:
+            while True:
+                with self._lock:
+                    if begun:
+                        self._back(waiter, wire)
+                    else:
+                        self._board.begin_wait(waiter, now + alarm)
+                        begun = True
+                    woken = self._board.take_wake(waiter)
+                    left = self._board.look_at(waiter, deadline, now + POLL) - time.monotonic()
+                    if woken or left <= 0:
+                        self._retire(waiter)
+                        return woken
+                    wire = self._post(waiter)
+                if wire is None:
+                    waiter.sleep(left)
+                elif waiter.nudge is not None:
+                    # The hub's thread may have closed it since we let go of the lock.
+                    with suppress(ValueError, OSError):
+                        waiter.nudge.wait(wire, left)
+        except BaseException:
+            with self._lock:
+                self._retire(waiter)
+            raise
+
+    def _post(self, waiter: Waiter) -> Wire | None:
+        """Have a waiter read for all, where nobody does: the connection; or else sleep: None."""
+        wire, nudge = self._wire, self._nudge
         reads = self._reader in {None, waiter} and not self._has_ears
-        nudge = self._nudge
         if wire is None or nudge is None or self._lost is not None or not reads:
             if self._reader is waiter:
                 self._reader = None
             self._sleepers[waiter] = None
-            self._lock.release()
-            try:
-                waiter.sleep(seconds)
-            finally:
-                self._lock.acquire()
-                self._sleepers.pop(waiter, None)
-            return
+            return None
         self._reader, waiter.nudge = waiter, nudge
-        self._lock.release()
-        try:
-            # The hub's thread may have closed it since we let go of the lock.
-            with suppress(ValueError, OSError):
-                nudge.wait(wire, seconds)
-        finally:
-            self._lock.acquire()
-            waiter.nudge = None
-        if self._wire is wire:
+        return wire
+
+    def _back(self, waiter: Waiter, wire: Wire | None) -> None:
+        """A waiter is back from its post, and has read if that was the connection."""
+        self._sleepers.pop(waiter, None)
+        waiter.nudge = None
+        if wire is not None and self._wire is wire:
             try:
                 self._take_in(wire)
             except WireLost as lost:
                 self._lost = lost
+            except BaseException as error:  # interrupted: what it had read is heard by nobody
+                self._lost = WireLost(error, sent=True)
+                self._relieved.notify()
+                raise
             if self._lost is not None or self._untold:  # the hub's thread sees to it
                 self._relieved.notify()
+
+    def _retire(self, waiter: Waiter) -> None:
+        """A waiter waits no more; another one reads."""
+        waiter.nudge = None
+        self._sleepers.pop(waiter, None)
+        if self._reader is waiter:
+            self._reader = None
+        if self._reader is None:
+            self._appoint()
 
     def _appoint(self) -> None:
         """Have one that sleeps read from now on, or else the hub's thread.
