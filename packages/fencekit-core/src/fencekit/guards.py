@@ -32,7 +32,7 @@ from fencekit.hooks import (
     FenceKitHooks,
     with_installed,
 )
-from fencekit.keys import check_name, check_owner_id, check_prefix, names
+from fencekit.keys import check_name, check_owner_id, check_prefix, names, names_of_a_job
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol.claim import (
     ANY_ATTEMPT,
@@ -127,7 +127,7 @@ class BaseGuard:
         task_id: str = "",
     ) -> Terms:
         return Terms(
-            names(self.prefix, key),
+            names_of_a_job(self.prefix, key),
             self.owner_id,
             lease_ms=_ms(lease, "lease"),
             ttl_ms=_ms(ttl, "ttl"),

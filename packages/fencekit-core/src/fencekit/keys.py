@@ -21,6 +21,7 @@ __all__ = [
     "check_prefix",
     "is_own_key",
     "names",
+    "names_of_a_job",
     "process_channel",
 ]
 
@@ -93,12 +94,19 @@ def names(prefix: str, name: str) -> Names:
         raise
 
 
-@lru_cache(maxsize=4096)
-def _spell(prefix: str, name: str) -> Names:
+def names_of_a_job(prefix: str, name: str) -> Names:
+    """Spell the keys of a name that is seldom asked for again, so that nothing remembers it.
+
+    Raises:
+        TypeError, ValueError: as `names`.
+    """
     check_name(name)
     # An enum that is a str equals its value and would be formatted as its name, or not, as the
     # Python version has it; keys are spelled alike everywhere.
     return Names(str.__str__(prefix), str.__str__(name))
+
+
+_spell = lru_cache(maxsize=4096)(names_of_a_job)
 
 
 def is_own_key(prefix: str, key: str) -> bool:

@@ -14,7 +14,7 @@ from fencekit.celery.runs import Run
 from fencekit.celery.stores import store_of
 from fencekit.celery.terms import Terms
 from fencekit.guards import fingerprint
-from fencekit.keys import check_name, names
+from fencekit.keys import check_name, names_of_a_job
 from fencekit.protocol.claim import Terms as ClaimTerms
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Execution:
             payload = self._payload_of(arguments)
             digest = "" if payload is None else fingerprint(payload)
         return ClaimTerms(
-            names(guard.prefix, key),
+            names_of_a_job(guard.prefix, key),
             guard.owner_id,
             lease_ms=terms.lease_ms,
             ttl_ms=terms.ttl_ms,

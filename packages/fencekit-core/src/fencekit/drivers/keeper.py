@@ -145,11 +145,17 @@ class LeaseKeeper:
     def drop(self, kept: Kept) -> None:
         """Let a lease go. A renewal under way can neither create a lock nor report it lost."""
         kept.dropped = True
-        self._litter += 1  # threads may lose a count to each other: it need not be exact
-        if self._litter > MOST_LITTER and self._litter * 2 > len(self._queue):
-            with self._lock:
+        with self._lock:
+            queue = self._queue
+            if queue and queue[-1][2] is kept:
+                # The last of a heap can go. Work that begins and ends one at a time then leaves
+                # nothing behind, and the next one's objects are made where its were.
+                queue.pop()
+                return
+            self._litter += 1
+            if self._litter > MOST_LITTER and self._litter * 2 > len(queue):
                 # Locks held for moments, with leases of hours, would pile up for as long.
-                self._queue = [entry for entry in self._queue if not entry[2].dropped]
+                self._queue = [entry for entry in queue if not entry[2].dropped]
                 heapq.heapify(self._queue)
                 self._litter = 0
 
