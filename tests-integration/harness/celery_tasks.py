@@ -3,7 +3,8 @@
 A task's ``steps`` say what its body does, one word or a word and its argument each:
 
 ``sleep S``, ``raise NAME``, ``retry N`` (itself, until it has run N times), ``die N`` (kill its
-process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file). The results
+process, the first N times), ``ignore``, ``reject``, ``open`` (return an open file), ``decimal``
+(return a Decimal). The results
 ``attempt`` and ``which`` stand for what attempt, and which run, it was.
 """
 
@@ -16,6 +17,8 @@ import os
 import signal
 import threading
 import time
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import redis
@@ -23,7 +26,7 @@ from celery import Celery, signals, states
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
-from fencekit import DistributedLock, LockHandle
+from fencekit import DistributedLock, IdempotencyGuard, LockHandle
 from fencekit.celery import current_claim, idempotent_task, unique_task
 from harness.celery_naive import URL, effects, leased, naive, pause_when_told, retrying
 
@@ -100,6 +103,8 @@ def _take(task: Any, step: list[Any], runs: int, result: Any) -> Any:
             raise
     elif word == "open":
         return open(os.devnull)  # noqa: PTH123 - what cannot be serialised
+    elif word == "decimal":
+        return Decimal("9.50")
     return result
 
 
@@ -107,6 +112,16 @@ def _take(task: Any, step: list[Any], runs: int, result: Any) -> Any:
 def plain(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
     """Nothing protects it."""
     return work(self, key, list(steps), result)
+
+
+guard = IdempotencyGuard(redis.Redis.from_url(URL))
+
+
+@app.task(bind=True, shared=False, name="guarded")
+def guarded(self: Any, key: str, steps: Any = (), result: Any = None) -> Any:
+    """Its work is a guard's, which keeps results as JSON."""
+    ttl = timedelta(minutes=5)
+    return guard.run(f"guarded:{key}", lambda: work(self, key, list(steps), result), ttl=ttl)
 
 
 @app.task(bind=True, shared=False, name="guessed")

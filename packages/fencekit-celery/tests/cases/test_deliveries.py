@@ -7,6 +7,7 @@ must fail there, which the strict xfails keep true.
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_the_same_message_once_more_is_ignored(tasks: Any, effects: Effects, nam
     tasks[name].apply_async((key, [], 6), link=callback, task_id=one.id)
     after = tasks["plain"].delay(fresh_key())
     value(after)
-    time.sleep(0.3)
+    time.sleep(0.3)  # a copy that does run is given the time to
     assert effects.all("collected", end) == ["6"]
 
 
@@ -130,7 +131,7 @@ def test_a_quick_retry_never_loses_its_result(
     effects.client.set("slow-retry", 1)
     result = tasks[name].delay(key, [[word, 2 if word == "retry" else 1]], "done")
     effects.wait("effects", key)
-    time.sleep(2.5)
+    time.sleep(2.5)  # outlasts the state RETRY, which is held up for 2 s
     assert not effects.client.exists("slow-retry")
     assert value(result) == "done"
     assert effects.count("effects", key) == 1
@@ -145,11 +146,11 @@ def test_a_copy_gives_the_holder_time_to_publish(tasks: Any, effects: Effects, p
     effects.client.set(f"slow-publish:{end}", 1)
     chain(tasks["once"].s(key, [], 1), tasks["collect"].s(end)).delay()
     effects.wait("effects", key)
-    time.sleep(0.3)
+    time.sleep(0.3)  # the work is done, and its result not sent yet: that takes 2.5 s
     assert effects.redeliver() == 1
     effects.wait("collected", end)
     eventually(lambda: not effects.client.hlen("unacked"), PATIENCE)
-    time.sleep(3)
+    time.sleep(3)  # outlasts the pause of the copy that came back
     assert effects.all("collected", end) == ["1"]
     assert effects.count("runs", key) == 1
 
@@ -269,6 +270,22 @@ def test_what_cannot_be_kept_is_not_done_again(tasks: Any, effects: Effects, nam
         with pytest.raises(Exception, match=r"seriali|written"):
             value(result)
     assert effects.count("effects", key) == 1
+
+
+@pytest.mark.parametrize("name", ["guarded", pytest.param("plain", marks=RED)])
+def test_a_decimal_of_a_guard_is_not_worked_out_again(
+    tasks: Any, effects: Effects, name: str
+) -> None:
+    """The guard keeps JSON, which has no Decimal: the first run has it, a marker stays."""
+    key = fresh_key()
+    assert value(tasks[name].delay(key, [["decimal"]])) == Decimal("9.50")
+    again = [tasks[name].delay(key, [["decimal"]]) for _ in range(3)]
+    for copy in again:
+        eventually(copy.ready, PATIENCE)
+    assert effects.count("effects", key) == 1
+    for copy in again:
+        with pytest.raises(Exception, match="could not be written as JSON"):
+            value(copy)
 
 
 @pytest.mark.parametrize("name", ["unique", pytest.param("plain", marks=RED)])

@@ -137,7 +137,7 @@ def test_every_pool_recovers_and_keeps_what_is_being_run(
     lasting = fresh_key()
     other = tasks["once"].delay(lasting, [["sleep", 5]], "held")
     assert value(other) == "held"
-    time.sleep(2)
+    time.sleep(2)  # outlasts the visibility timeout once more
     assert effects.all("collected", end) == ["'paid'"]
     assert effects.count("effects", killed) == 1
     assert effects.count("runs", lasting) == effects.most(lasting) == 1
@@ -167,7 +167,7 @@ def test_celery_9835_killed_after_the_result_was_published(
     start_worker()
     assert value(steps) == [1, 2]
     eventually(lambda: not effects.client.hlen("unacked"), 20)
-    time.sleep(0.5)
+    time.sleep(0.5)  # a second delivery is given the time to run
     assert effects.all("collected", end) == ["[1, 2]"]
     assert effects.count("effects", key) == 1
 
@@ -187,7 +187,7 @@ def test_celery_9082_a_poison_message_ends_with_a_real_failure(
     with pytest.raises(IdempotencyExhausted) as caught:
         value(failed)
     assert caught.value.attempts == 3
-    time.sleep(0.5)
+    time.sleep(0.5)  # a fourth run is given the time to begin
     assert effects.count("runs", poison) == 3
     assert effects.count("errors", errors) == 1
     assert effects.count("collected", end) == 0
@@ -204,7 +204,7 @@ def test_celery_5306_a_task_longer_than_the_visibility_timeout(
     header = [tasks[name].s(key, [["sleep", 5]], at) for at, key in enumerate(keys)]
     chord(header)(tasks["collect"].s(end))
     effects.wait("collected", end, timeout=PATIENCE)
-    time.sleep(2)
+    time.sleep(2)  # outlasts the visibility timeout of 1 s, and the look for it
     assert effects.all("collected", end) == ["[0, 1]"]
     for key in keys:
         assert effects.count("effects", key) == effects.most(key) == 1
@@ -227,7 +227,7 @@ def test_kombu_337_a_countdown_longer_than_the_visibility_timeout(
     key = fresh_key()
     result = tasks[name].apply_async((key, [["sleep", 0.3]], 1), countdown=5)
     assert value(result) == 1
-    time.sleep(2)
+    time.sleep(2)  # outlasts the visibility timeout of 1 s, and the look for it
     assert effects.count("effects", key) == 1
 
 
@@ -319,7 +319,7 @@ def test_a_shutdown_loses_nothing(
     start_worker(pool=pool, visibility=3)
     start_restorer(start_worker, pool, visibility=3)
     assert value(result) == "whole"
-    time.sleep(0.5)
+    time.sleep(0.5)  # a second run is given the time to end
     assert effects.count("effects", key) == 1
 
 
@@ -351,7 +351,7 @@ def test_nothing_runs_and_nothing_is_lost_while_redis_is_down(
     fresh_server.kill()
     key, end = fresh_key(), fresh_key()
     result = chain(tasks["auto"].s(key, [], 1), tasks["collect"].s(end)).delay()
-    time.sleep(0.7)
+    time.sleep(0.7)  # longer than the first pause of a message that came back
     assert effects.count("runs", key) == 0
     fresh_server.launch()
     assert value(result) == 1
