@@ -17,12 +17,15 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from fencekit import AsyncDistributedLock, DistributedLock
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.aio import _drivers as async_drivers
+from fencekit.drivers.client import Client
 from fencekit.drivers.sync import SyncDriver
 from fencekit.drivers.sync import _drivers as sync_drivers
 from fencekit.drivers.wire import Turn, Wire, WirePool
@@ -88,6 +91,17 @@ def test_a_rush_leaves_few_connections(proxy: Proxy) -> None:
 
 class OldPool(WirePool):
     """As it was: looks first, then counts itself as waiting; and trusts what it saw."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._condition = threading.Condition(threading.Lock())
+        self._waiting = 0
+
+    def give(self, wire: Wire) -> None:
+        self._idle.append(wire)
+        if self._waiting:
+            with self._condition:
+                self._condition.notify()
 
     def _take_idle(self) -> Wire | Turn:
         try:
@@ -185,7 +199,7 @@ def test_an_interrupted_wait_for_a_turn_is_no_turn_taken(
 ) -> None:
     with clients.opened(server.url, max_connections=2) as client:
         pool = WirePool(SyncDriver.of(client).client)
-        monkeypatch.setattr(pool._condition, "wait", interrupted)
+        monkeypatch.setattr(pool, "_await", interrupted)
         wire = pool.take()
         with pytest.raises(KeyboardInterrupt):
             pool.take()
@@ -194,7 +208,7 @@ def test_an_interrupted_wait_for_a_turn_is_no_turn_taken(
         pool.drop(wire)
 
 
-def interrupted(_: float | None = None) -> bool:
+def interrupted(_: object) -> bool:
     raise KeyboardInterrupt
 
 
@@ -206,6 +220,62 @@ def descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what Linux shows")
+class InterruptAt:
+    """A profiler that raises at one of the places where the pool could be interrupted.
+
+    Signals are looked for where functions begin and where calls end, as a profiler is told; never
+    between a ``with`` of a lock and its body.
+    """
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "c_call" or not frame.f_code.co_filename.endswith(
+            ("drivers/wire.py", "threading.py")
+        ):
+            return
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def take_for_a_moment(pool: WirePool) -> None:
+    pool.give(pool.take())
+
+
+def test_an_interrupt_anywhere_leaves_the_turns_to_others(server: Server) -> None:
+    """Found here: the lock of a condition, or a turn, stayed with a caller who had gone."""
+    with clients.opened(server.url, max_connections=2) as client:
+        place, interrupted_once = 0, True
+        while interrupted_once:
+            place += 1
+            pool = WirePool(SyncDriver.of(client).client)
+            held = [pool.take()]
+
+            def give_and_wait(bell: Any, pool: WirePool = pool, held: list[Wire] = held) -> bool:
+                if held:
+                    pool.give(held.pop())
+                return bool(bell.acquire(timeout=0.5))
+
+            pool._await = give_and_wait  # type: ignore[method-assign]
+            interrupted_once = False
+            sys.setprofile(InterruptAt(place))
+            try:
+                take_for_a_moment(pool)
+            except KeyboardInterrupt:
+                interrupted_once = True
+            finally:
+                sys.setprofile(None)
+            held.clear()
+            other = threading.Thread(target=take_for_a_moment, args=(pool,), daemon=True)
+            other.start()
+            other.join(3)
+            assert not other.is_alive(), f"interrupted at {place}"
+            pool.close()
+        assert place > 20
+
+
 def test_a_connection_that_was_forgotten_is_not_missed(server: Server) -> None:
     """Found here: whoever is interrupted between taking one and using it, gives none back."""
     with clients.opened(server.url, max_connections=2) as client:
@@ -214,7 +284,7 @@ def test_a_connection_that_was_forgotten_is_not_missed(server: Server) -> None:
         kept = pool.take()
         waiting = threading.Thread(target=lambda: turns.append(pool.take()), daemon=True)
         waiting.start()
-        eventually(lambda: pool._waiting)
+        eventually(lambda: pool._bells)
         del kept
         waiting.join(3)
         assert len(turns) == 1

@@ -253,15 +253,20 @@ class Turn:
 
 
 class WirePool:
-    """The connections to one server: at most a share, and threads wait for their turn."""
+    """The connections to one server: at most a share, and threads wait for their turn.
+
+    Any call may be interrupted anywhere (Ctrl-C, a soft time limit). So the lock is only held by a
+    ``with`` of its own; that of a `threading.Condition` is Python, and may be left with the lock.
+    """
 
     def __init__(self, client: Client, address: Address | None = None) -> None:
         self._client = client
         self._address = address
         self._idle: deque[Wire] = deque()
-        self._condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self._turns: WeakSet[Turn] = WeakSet()
-        self._waiting = 0
+        # Of those that wait, in order of arrival; each is released to wake its thread.
+        self._bells: deque[threading.Lock] = deque()
 
     def take(self, timeout: float | None = None) -> Wire:
         """Take an idle connection, make one, or wait for one.
@@ -298,30 +303,46 @@ class WirePool:
             return self._idle.pop()
         except IndexError:
             pass
-        with self._condition:
-            # Counted before looking: whoever gives one back puts it there before it looks whether
-            # anybody waits, so one of the two sees the other.
-            self._waiting += 1
-            try:
-                while True:
-                    try:
-                        return self._idle.pop()
-                    except IndexError:  # none, or another thread was quicker
-                        pass
+        bell = threading.Lock()
+        bell.acquire()
+        # Hung up before looking: whoever gives one back puts it there before it looks for a bell,
+        # so one of the two sees the other.
+        self._bells.append(bell)
+        try:
+            while True:
+                try:
+                    return self._idle.pop()
+                except IndexError:  # none, or another thread was quicker
+                    pass
+                with self._lock:
                     if len(self._turns) < self._client.share:
                         turn = Turn()
                         self._turns.add(turn)
                         return turn
-                    self._condition.wait(_LOOK_EVERY)
-            finally:
-                self._waiting -= 1
+                if self._await(bell):
+                    self._bells.appendleft(bell)
+        finally:
+            try:
+                self._bells.remove(bell)
+            except ValueError:  # it rang, which may have been for more than we took
+                if self._idle or len(self._turns) < self._client.share:
+                    self._ring()
+
+    @staticmethod
+    def _await(bell: threading.Lock) -> bool:
+        """Wait for a bell, not for ever; returns whether it rang."""
+        return bell.acquire(timeout=_LOOK_EVERY)
+
+    def _ring(self) -> None:
+        """Wake the thread that has waited longest, if any does."""
+        with suppress(IndexError):
+            self._bells.popleft().release()
 
     def give(self, wire: Wire) -> None:
         """Put a connection back."""
         self._idle.append(wire)
-        if self._waiting:
-            with self._condition:
-                self._condition.notify()
+        if self._bells:
+            self._ring()
 
     def trim(self) -> None:
         """Close the connections that nobody has used for a while, but for one."""
@@ -342,10 +363,10 @@ class WirePool:
         self._free(wire.turn)
 
     def _free(self, turn: Turn | None) -> None:
-        with self._condition:
-            if turn is not None:
+        if turn is not None:
+            with self._lock:
                 self._turns.discard(turn)
-            self._condition.notify()
+        self._ring()
 
     def close(self) -> None:
         """Close the idle connections."""
