@@ -54,6 +54,13 @@ class FakePlace:
         self.told.append("closed")
 
 
+def _offered(take_up: TakeUp) -> Offer:
+    """An offer whose take-up is under way."""
+    offer = Offer.make(42, 25.0, 5.0)
+    offer.take_up = take_up
+    return offer
+
+
 class Driven:
     """A flow, and the step that it waits at."""
 
@@ -133,7 +140,7 @@ def test_a_fresh_offer_is_entered_at_once_while_its_take_up_is_under_way() -> No
     driven = Driven()
     driven.to_the_mailbox()
     take_up = TakeUp(60.0)
-    offer = Offer(42, 25.0, 22.5, take_up=take_up)
+    offer = _offered(take_up)
     driven.send(offer)
     driven.at(Now)
     grant = driven.granted(22.4)
@@ -146,7 +153,7 @@ def test_a_fresh_offer_is_entered_at_once_while_its_take_up_is_under_way() -> No
 def test_a_stale_offer_is_asked_for() -> None:
     driven = Driven()
     driven.to_the_mailbox()
-    driven.send(Offer(42, 25.0, 22.5, take_up=TakeUp(60.0)))
+    driven.send(_offered(TakeUp(60.0)))
     driven.send(22.6)
     assert driven.script == "fifo_renew"
     driven.send(Answer([0]))
@@ -164,7 +171,7 @@ def test_a_take_up_that_was_refused_is_not_entered_on() -> None:
     driven.to_the_mailbox()
     take_up = TakeUp(60.0)
     take_up.refused = True
-    driven.send(Offer(42, 25.0, 22.5, take_up=take_up))
+    driven.send(_offered(take_up))
     assert driven.script == "fifo_renew"
 
 
