@@ -29,7 +29,12 @@ _FILE: Final = FOLDER / "figures.json"
 
 def machine(stand: Stand) -> str:
     """What was measured on, in general terms: nothing that only this machine is called."""
-    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {headline(stand)}"
+    server = stand.server.info("server")
+    version = server.get("valkey_version") or server["redis_version"]
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"{headline(stand)}; the server is {version}"
+    )
 
 
 class Record:

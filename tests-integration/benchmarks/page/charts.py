@@ -22,7 +22,8 @@ import matplotlib.pyplot as plt
 
 __all__ = ["THEMES", "bars", "margins", "ranked"]
 
-_WIDTH: Final = 7.2
+# Inches. A phone shows the whole width, so that what is narrower is read more easily.
+_BARS, _MARGINS = 5.6, 7.2
 _ROW, _EDGE = 0.21, 0.75
 _PT: Final = 9
 _HANG: Final = 140  # points that a heading stands to the left of the bars
@@ -48,7 +49,7 @@ THEMES: Final = (
 
 
 @contextmanager
-def _drawing(theme: Theme, rows: float, path: Path) -> Iterator[Any]:
+def _drawing(theme: Theme, width: float, rows: int, path: Path) -> Iterator[Any]:
     style = {
         "svg.fonttype": "none",
         "svg.hashsalt": "fencekit",
@@ -60,7 +61,7 @@ def _drawing(theme: Theme, rows: float, path: Path) -> Iterator[Any]:
         "ytick.color": theme.ink,
     }
     with plt.rc_context(style):
-        drawing, axes = plt.subplots(figsize=(_WIDTH, rows * _ROW + _EDGE), layout="constrained")
+        drawing, axes = plt.subplots(figsize=(width, rows * _ROW + _EDGE), layout="constrained")
         axes.set_facecolor("none")
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
@@ -83,7 +84,7 @@ def bars(rows: Sequence[Mapping[str, Any]], path: Path, theme: Theme, *, scale: 
         scale: `linear`, `log`, or `symlog` where there are noughts.
     """
     lines = [line for row in rows for line in _lines(row)]
-    with _drawing(theme, len(lines), path) as axes:
+    with _drawing(theme, _BARS, len(lines), path) as axes:
         for place, (label, value, note) in enumerate(lines):
             if value is not None:
                 axes.barh(
@@ -160,7 +161,7 @@ def margins(figures: Sequence[tuple[str, float, bool]], path: Path, theme: Theme
         path: where to draw it.
         theme: its colours.
     """
-    with _drawing(theme, len(figures), path) as axes:
+    with _drawing(theme, _MARGINS, len(figures), path) as axes:
         for place, (_, margin, met) in enumerate(figures):
             colour = theme.ours if met else theme.missed
             axes.plot([1, margin], [place, place], color=colour, linewidth=2)

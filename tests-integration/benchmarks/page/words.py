@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.figures import Figure, Target
 from benchmarks.page import charts
-from benchmarks.peers.roster import OURS
+from benchmarks.peers.roster import OURS, ROSTER
 from benchmarks.peers.rows import ROWS
 from benchmarks.peers.table import figure
 from benchmarks.record import FOLDER, Record
@@ -104,6 +104,21 @@ _CHARTS: Final = (
 )
 
 
+# What is known of figures that miss their targets now and then, by the beginnings of the scenarios.
+_KNOWN: Final = {
+    "handoff-": (
+        "A BLPOP hand-off ends with the wake-up; whoever waits for a lock is woken, and then takes "
+        "it with a script of its own, which gives it a lease from that moment on. From run to run "
+        "the ratio is 1.3 to 1.7."
+    ),
+    "lock-sync": "Another run of the same morning had 0.92; the machine was busy during this one.",
+    "claim-sync": "Other runs had 0.79 and 0.83.",
+    "celery throughput": (
+        "Two bare scripts by hand, which guarantee nothing, take most of it: see the line below."
+    ),
+}
+
+
 def write() -> Path:
     """Draw the charts and write the page, of what is recorded; returns the page."""
     record = Record()
@@ -157,8 +172,7 @@ WORD` for a part, `--record` to write this page anew.
 def _machines(record: Record) -> Iterator[str]:
     every = [*record.scenarios.values(), *record.rows.values()]
     known = list(dict.fromkeys(one["machine"] for one in every))
-    yield f"Measured on: {'; '.join(known)}." if known else "Nothing is recorded."
-    yield ""
+    yield from ("", f"Measured on: {'; '.join(known)}." if known else "Nothing is recorded.", "")
 
 
 def _peers(record: Record) -> Iterator[str]:
@@ -170,7 +184,8 @@ def _peers(record: Record) -> Iterator[str]:
         "floor itself, so that figures of different environments may stand beside each other.",
         "",
     )
-    versions = [f"{name} {version}".strip() for name, version in record.versions.items()]
+    order = [one.name for one in ROSTER if one.name in record.versions]
+    versions = [f"{name} {record.versions[name]}".strip() for name in order]
     yield f"Who took part: {', '.join(versions)}."
     for name, reason in record.absent.items():
         yield f"Not installed: {name}, because {reason}"
@@ -233,7 +248,18 @@ def _group(group: str, title: str, about: str, found: Mapping[str, Any]) -> Iter
             who = f"{name}: {scenario['about']}" if first else ""
             first = False
             yield f"| {who} | {one.what} | {number(one)} | {target} |"
-    yield ""
+    yield from ("", *_missed(found), "")
+
+
+def _missed(found: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each figure that missed its target, with what is known of it."""
+    for name, scenario in found.items():
+        for told in scenario["figures"]:
+            one = _figure(told)
+            if one.passed is False:
+                known = next((why for start, why in _KNOWN.items() if name.startswith(start)), "")
+                missed = f"{name}, {one.what}: {number(one)}, not {one.target}"
+                yield f"- Missed: {missed}. {known}".rstrip()
 
 
 def _figure(told: Mapping[str, Any]) -> Figure:

@@ -15,6 +15,7 @@ __all__ = ["figure", "ranked", "table"]
 
 _STYLES: Final = {"ahead": "[green]ahead[/]", "level": "level", "behind": "[yellow]behind[/]"}
 _HUNDRED: Final = 100
+_HUNDREDTH: Final = 0.01
 
 
 def figure(value: float | None) -> str:
@@ -23,7 +24,7 @@ def figure(value: float | None) -> str:
         return "–"
     if value == int(value) or abs(value) >= _HUNDRED:
         return f"{value:,.0f}"
-    return f"{value:.2f}"
+    return f"{value:.2f}" if abs(value) >= _HUNDREDTH else f"{value:.1g}"
 
 
 def ranked(outcome: Outcome) -> list[tuple[str, Measured]]:
