@@ -1,4 +1,4 @@
-"""The scripts of `unique_task`: a place in the queue is one message's, and what each answer means."""
+"""The scripts of `unique_task`: a place in the queue is one message's, and what answers mean."""
 
 from __future__ import annotations
 

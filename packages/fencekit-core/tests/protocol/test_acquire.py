@@ -371,6 +371,14 @@ def test_an_unknown_outcome_that_was_withdrawn_is_known(
     assert raised.value.__cause__ is error
 
 
+@pytest.mark.parametrize("sends", [1, 2])
+def test_one_copy_without_an_answer_is_enough_to_withdraw(sends: int) -> None:
+    play = begun().throw(OutcomeUnknown("no answer", sends=sends))
+    withdraws(play)
+    with pytest.raises(StoreUnavailable, match="nothing is held"):
+        play.answer([0])
+
+
 @pytest.mark.parametrize("failure", [StoreUnavailable, refused, unknown], ids=ids)
 @pytest.mark.parametrize(("where", "reach"), TRIES, ids=[where for where, _ in TRIES])
 def test_an_unknown_outcome_whose_withdraw_fails_stays_unknown(

@@ -28,7 +28,8 @@ def test_an_acquire_is_one_command_and_its_deadline_counts_from_the_send() -> No
 
 
 def test_who_does_not_wait_is_told_at_once() -> None:
-    assert Play(acquire(CLAIM)).answer(held(500)).result is None
+    for left_ms in (500, 1, -1):
+        assert Play(acquire(CLAIM)).answer(held(left_ms)).result is None
 
 
 def test_a_waiter_listens_tries_again_and_sleeps_until_the_timeout_is_over() -> None:

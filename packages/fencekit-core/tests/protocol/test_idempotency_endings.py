@@ -211,6 +211,14 @@ def test_a_flow_whose_first_step_was_performed_elsewhere_goes_on() -> None:
 
     flow = protocol.complete(begun(), MEMO)
     next(flow)
+    play = Play(resume(flow, OutcomeUnknown("no answer", sends=2)))
+    play.send(1.0).send()
+    play.throw(StoreUnavailable("no answer, again"))  # a later error is the flow's own affair, too
+    play.asks(Now)
+    assert play.send(1.1).send().answer([1]).result is None
+
+    flow = protocol.complete(begun(), MEMO)
+    next(flow)
     assert Play(resume(flow, Answer([2]))).result is None
 
     flow = protocol.complete(begun(), MEMO)
