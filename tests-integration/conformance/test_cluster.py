@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from conformance.stage import LONG, Rig, entered, got, ms
 from fencekit import LockNotOwned, OutcomeUnknown, StoreRefused, StoreUnavailable
 from fencekit.keys import names
 from fencekit.protocol.claim import BeginOutcome
+from harness.caches import Profile, opened_kit
 from harness.ports import HOST
 from harness.servers import Server, start
 from harness.topologies import Cluster, cluster
@@ -66,12 +68,24 @@ def finish_moving(group: Cluster, slot: int, source: Server, target: Server) -> 
 
 def move(group: Cluster, name: str) -> Server:
     """Move the slot of a name, keys and all, and return its new node."""
-    lock_key = names("fencekit", name).lock
-    source, slot = group.node_of(lock_key), slot_of(group, lock_key)
+    return _move_slot_of(group, names("fencekit", name).lock)
+
+
+def _move_slot_of(group: Cluster, key: str) -> Server:
+    slot = slot_of(group, key)
+    source = next(node for node in group.nodes if _serves(node, key))
     target = next(node for node in group.nodes if node is not source)
     start_moving(slot, source, target)
     finish_moving(group, slot, source, target)
     return target
+
+
+def _serves(node: Server, key: str) -> bool:
+    try:
+        node.call("EXISTS", key)
+    except ReplyError:
+        return False  # MOVED
+    return True
 
 
 async def test_a_target_in_another_slot_is_refused_with_its_cure(
@@ -145,6 +159,63 @@ async def test_a_slot_moves_with_the_lock_in_it(fresh_cluster: Cluster, rig_at: 
     await got(handle.release())
     async with entered(lock.hold("job", ttl=LONG)) as successor:
         assert successor.token > handle.token
+
+
+async def test_a_slot_moves_with_the_queue_in_it(fresh_cluster: Cluster, rig_at: RigAt) -> None:
+    rig = rig_at(fresh_cluster.url, "cluster")
+    lock, order = rig.fifo(), list[int]()
+
+    async def wait(number: int) -> None:
+        async with entered(lock.hold(30)) as lease:
+            order.append(number)
+            fences.append(lease.fence)
+
+    async def waiting(count: int) -> bool:
+        return bool((await got(lock.stats())).waiting == count)
+
+    lease = await got(lock.acquire())
+    fences, bodies = [lease.fence], []
+    for number in range(4):
+        bodies.append(rig.start(wait(number)))
+        await rig.until(partial(waiting, number + 1))
+    move(fresh_cluster, "job")
+    bodies.append(rig.start(wait(4)))
+    await rig.until(partial(waiting, 5))
+    assert order == []
+    await got(lock.release(lease))
+    for body in bodies:
+        await body.result()
+    assert order == list(range(5))
+    assert fences == sorted(fences)
+
+
+async def test_a_slot_moves_in_the_middle_of_a_load(fresh_cluster: Cluster, rig_at: RigAt) -> None:
+    rig = rig_at(fresh_cluster.url, "cluster")
+    async with opened_kit(rig.colour, fresh_cluster.url, "cluster") as kit:
+        cache, old = kit.declare(), Profile(id=1, name="old")
+        for stale in (False, True):
+            gate = kit.gate(old)
+            reader = kit.start(partial(cache.get_or_load, 1, gate))
+            await kit.entered(gate)
+            _move_slot_of(fresh_cluster, ":profile:1")
+            if stale:  # the ticket has moved along, and is found there
+                await got(cache.invalidate(1))
+            gate.opened.set()
+            assert await reader.result() == old
+            assert await got(cache.get(1)) == (None if stale else old)
+            await got(cache.invalidate(1))
+
+
+async def test_a_slot_moves_between_the_steps_of_an_attempt(
+    fresh_cluster: Cluster, rig_at: RigAt
+) -> None:
+    rig = rig_at(fresh_cluster.url, "cluster")
+    guard = rig.guard()
+    claim = await got(guard.begin("job", ttl=LONG))
+    _move_slot_of(fresh_cluster, names("fencekit", "job").idem)
+    await got(claim.complete("done"))
+    assert await got(guard.get_result("job")) == "done"
+    assert await got(guard.run("job", lambda: "again", ttl=LONG)) == "done"
 
 
 async def test_a_slot_is_asked_for_while_it_moves(fresh_cluster: Cluster, rig_at: RigAt) -> None:

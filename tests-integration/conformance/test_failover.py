@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from conformance.stage import LONG, Rig, entered, got, ms
-from fencekit import DistributedLock, FencedOutError, ReplicationError
+from fencekit import DistributedLock, FencedOutError, FenceKitError, ReplicationError
 from fencekit.keys import names
 from harness.proxy import Proxy
-from harness.topologies import Replication, Sentinels
+from harness.topologies import Replication, Sentinels, sentinel
 from harness.waiting import eventually
 
 RigAt = Callable[..., Rig]
@@ -101,6 +103,67 @@ async def test_a_planned_failover_keeps_lock_and_renewal(
     assert time.monotonic() - began < 1.5  # the hub, too
     assert successor.token > handle.token
     await got(successor.release())
+
+
+@pytest.fixture
+def patient_sentinel() -> Iterator[Sentinels]:
+    """Give a Sentinel that does not take a server for dead which has no turn on a busy machine."""
+    with sentinel(down_after_ms=1500) as group:
+        yield group
+
+
+@pytest.mark.slow
+async def test_sentinels_own_failover_under_load(
+    patient_sentinel: Sentinels, rig_at: RigAt
+) -> None:
+    """The primary dies while eight contend for three names: what goes on, and in which order.
+
+    Two may hold a lock that the failover lost; no token comes twice, a later grant has a higher
+    one, and the gate lets nobody write behind it.
+    """
+    rig = rig_at(patient_sentinel.url, "sentinel")
+    lock, gate, old = rig.lock(), rig.gate(), patient_sentinel.primary()
+    grants: dict[str, list[tuple[float, float, int]]] = {name: [] for name in "abc"}
+    ended, refused = threading.Event(), Counter[str]()
+
+    async def work(number: int) -> None:
+        while not ended.is_set():
+            name = "abc"[number % 3]
+            asked = time.monotonic()
+            try:
+                handle = await got(lock.acquire(name, ttl=ms(2000), wait=ms(20_000)))
+                grants[name].append((asked, time.monotonic(), int(handle.token)))
+                await got(gate.set_if_fresh(handle.token, f"{{{name}}}:last", int(handle.token)))
+                await rig.sleep(0.002)  # the others need a turn, too
+                await got(handle.release())
+            except FenceKitError as error:
+                refused[type(error).__name__] += 1
+
+    workers = [rig.start(work(number)) for number in range(8)]
+    await rig.until(lambda: all(grants.values()))
+    await rig.sleep(0.5)
+    died = time.monotonic()
+    old.kill()
+    # In a thread, for it looks at the servers until they have agreed.
+    waiting = threading.Thread(target=patient_sentinel.wait_for_failover, args=(old,))
+    waiting.start()
+    everywhere = lambda: all(one[-1][1] > died + 0.2 for one in grants.values())  # noqa: E731
+    await rig.until(everywhere, timeout=20)
+    await rig.sleep(0.5)
+    ended.set()
+    for worker in workers:
+        await worker.result()
+    waiting.join()
+    alive = [server for server in patient_sentinel.servers if server is not old]
+    for name, each in grants.items():
+        tokens = [token for _, _, token in each]
+        assert len(set(tokens)) == len(tokens)
+        for (_, ended_at, token), (asked, _, later) in combinations(sorted(each), 2):
+            assert later > token or asked < ended_at
+        # Whichever is the primary by now.
+        assert max(int(server.call("GET", f"{{{name}}}:last")) for server in alive) == max(tokens)
+    # Who was in the middle of something was told, and how.
+    assert set(refused) <= {"StoreUnavailable", "OutcomeUnknown", "LockNotOwned", "FencedOutError"}
 
 
 async def _wait_for(lock: Any) -> Any:
