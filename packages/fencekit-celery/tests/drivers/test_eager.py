@@ -169,6 +169,24 @@ def test_a_bad_key_is_a_clear_error_and_no_retry(
     assert runs == []
 
 
+def test_an_argument_that_cannot_be_compared_is_a_clear_error_and_no_retry(app: Any) -> None:
+    """Bites where the payload is looked at after the delivery was blamed for the key alone."""
+    asked, runs = [], []
+
+    def one() -> str:
+        asked.append(1)
+        return "one"
+
+    @app.task(shared=False, autoretry_for=(Exception,), default_retry_delay=0)
+    @idempotent_task(key=one)
+    def work(name: Any) -> None:
+        runs.append(name)
+
+    with pytest.raises(CanonicalizeError, match="name"):
+        work.apply((object(),)).get()
+    assert (asked, runs) == ([1], [])
+
+
 def test_results_come_back_as_the_serializer_wrote_them(app: Any) -> None:
     app.conf.update(task_serializer="pickle", result_serializer="json")
     app.conf.accept_content = ["json", "pickle"]
