@@ -9,7 +9,8 @@ and restarts.
 Judged: nobody is inside beside somebody whose lease was not lost, tokens rise in the order of
 entry, everybody who is alive gets in, nothing is left. Nor is anybody passed by one who came later,
 as the stream on the server says, which is read all the while: unless its own process was stopped
-for long, or its subscription was just cut, when it was passed. A lock that reads its queue in one
+for long, its subscription was just cut, or the server counted nobody who listens to its process,
+when it was passed. A lock that reads its queue in one
 trip and grants in the next is run first, and must be caught; and so must the record of the lock
 itself with two grants exchanged.
 """
@@ -17,13 +18,14 @@ itself with two grants exchanged.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import random
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ __all__ = ["run"]
 LEASE_MS = 800
 WORKERS, TASKS = 4, 6
 NAIVE_SECONDS = 10.0
+_NAIVE_TRIALS = 4
 # Nobody who is alive waits longer: a few offers, a few leases, a restart.
 PATIENCE = 20.0
 # After that everybody is subscribed again.
@@ -188,9 +191,19 @@ class Excuse:
 
 
 def judge_order(
-    stays: list[Stay], places: dict[str, str], excuses: list[Excuse]
+    stays: list[Stay],
+    places: dict[str, str],
+    excuses: list[Excuse],
+    deaf: Callable[[str, float], bool] = lambda _attempt, _at: False,
 ) -> tuple[list[str], int]:
-    """Say who was passed without an excuse; and how many grants nothing could have excused."""
+    """Say who was passed without an excuse; and how many grants nothing could have excused.
+
+    Args:
+        stays: of all workers.
+        places: attempt -> entry id.
+        excuses: when somebody may be passed.
+        deaf: whether nobody listened to the process of an attempt at a monotonic second.
+    """
     faults, judged = [], 0
     # A token is the server's time of the grant, in microseconds, and the server is on this machine.
     epoch = time.time() - time.monotonic()
@@ -201,7 +214,8 @@ def judge_order(
         place = tuple(int(part) for part in places[stay.attempt].split("-"))
         granted = stay.fence / 1e6 - epoch
         for later, at, passer in before:
-            if later > place and not any(excuse.serves(stay, at) for excuse in excuses):
+            excused = any(excuse.serves(stay, at) for excuse in excuses)
+            if later > place and not excused and not deaf(stay.attempt, at):
                 faults.append(f"{stay.fence} came before {passer.fence}, and was passed by it")
         judged += not any(excuse.serves(stay, granted) for excuse in excuses)
         before.append((place, granted, stay))
@@ -217,6 +231,9 @@ class Onlooker:
 
     def __init__(self, server: Server) -> None:
         self.places: dict[str, str] = {}
+        self._channels: dict[str, bytes] = {}
+        self._looked_at: list[float] = []
+        self._deaf: list[frozenset[bytes]] = []
         self._client = redis.Redis.from_url(server.url)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -226,7 +243,19 @@ class Onlooker:
             with contextlib.suppress(redis.RedisError):
                 entries: Any = self._client.xrange("fencekit:{door}:queue")
                 for entry, fields in entries:
-                    self.places[fields[b"w"].decode().rpartition(":")[2]] = entry.decode()
+                    attempt = fields[b"w"].decode().rpartition(":")[2]
+                    self.places[attempt], self._channels[attempt] = entry.decode(), fields[b"c"]
+                channels = {fields[b"c"] for _, fields in entries}
+                if channels:
+                    counts: Any = self._client.pubsub_numsub(*channels)
+                    self._deaf.append(frozenset(channel for channel, ears in counts if not ears))
+                    self._looked_at.append(time.monotonic())
+
+    def deaf(self, attempt: str, at: float) -> bool:
+        """Whether nobody listened to an attempt's process in the look before or after a time."""
+        after = bisect.bisect(self._looked_at, at)
+        looks = self._deaf[max(after - 1, 0) : after + 1]
+        return any(self._channels.get(attempt) in deaf for deaf in looks)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -355,9 +384,9 @@ def _trial(kind: str, seconds: float, seed: int) -> bool:
             f"{longest:.1f} s; {dict(disturbances)}; errors {dict(errors)}"
         )
         if kind == "naive":
-            print(f"naive: caught {len(faults)} times, as it must be")
+            print(f"naive: caught {len(faults)} times; once at least it must be")
             return bool(faults)
-        passed, judged = judge_order(stays, onlooker.places, crowd.excuses)
+        passed, judged = judge_order(stays, onlooker.places, crowd.excuses, onlooker.deaf)
         print(
             f"order: {len(onlooker.places)} places seen, {judged} grants at a time without excuse"
         )
@@ -399,5 +428,7 @@ def run(minutes: float) -> bool:
     """Contend for so long; returns whether everything held, and the naive one was caught."""
     seed = random.getrandbits(31)
     print(f"seed {seed}")
-    bites = _trial("naive", min(NAIVE_SECONDS, minutes * 30), seed)
+    naive_seconds = min(NAIVE_SECONDS, minutes * 30)
+    # On a machine that is busy with something else there may be few stays in one trial.
+    bites = any(_trial("naive", naive_seconds, seed + again) for again in range(_NAIVE_TRIALS))
     return _trial("fifo", max(minutes * 60 - NAIVE_SECONDS, 5.0), seed) and bites

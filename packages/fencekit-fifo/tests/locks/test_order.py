@@ -101,6 +101,7 @@ async def test_2000_tasks_on_a_stock_client(redis_url: str, queue: Queue) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.skipif("FENCEKIT_LONG" not in os.environ, reason="20 s or more: set FENCEKIT_LONG")
 async def test_20000_tasks_on_a_stock_client(redis_url: str, queue: Queue) -> None:
     """Twenty thousand of them."""
