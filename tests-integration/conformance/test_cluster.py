@@ -52,40 +52,9 @@ def name_at(group: Cluster, node: Server, beginning: str = "job") -> str:
     return next(name for name in candidates if group.node_of(names("fencekit", name).lock) is node)
 
 
-def start_moving(slot: int, source: Server, target: Server) -> None:
-    """From now on the slot is being migrated."""
-    target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", node_id(source))
-    source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", node_id(target))
-
-
-def finish_moving(group: Cluster, slot: int, source: Server, target: Server) -> None:
-    """Bring the keys of a slot over and tell everybody."""
-    while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 100):
-        source.call("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
-    for node in (target, source, *group.nodes):
-        node.call("CLUSTER", "SETSLOT", slot, "NODE", node_id(target))
-
-
 def move(group: Cluster, name: str) -> Server:
     """Move the slot of a name, keys and all, and return its new node."""
-    return _move_slot_of(group, names("fencekit", name).lock)
-
-
-def _move_slot_of(group: Cluster, key: str) -> Server:
-    slot = slot_of(group, key)
-    source = next(node for node in group.nodes if _serves(node, key))
-    target = next(node for node in group.nodes if node is not source)
-    start_moving(slot, source, target)
-    finish_moving(group, slot, source, target)
-    return target
-
-
-def _serves(node: Server, key: str) -> bool:
-    try:
-        node.call("EXISTS", key)
-    except ReplyError:
-        return False  # MOVED
-    return True
+    return group.move(names("fencekit", name).lock)
 
 
 async def test_a_target_in_another_slot_is_refused_with_its_cure(
@@ -197,7 +166,7 @@ async def test_a_slot_moves_in_the_middle_of_a_load(fresh_cluster: Cluster, rig_
             gate = kit.gate(old)
             reader = kit.start(partial(cache.get_or_load, 1, gate))
             await kit.entered(gate)
-            _move_slot_of(fresh_cluster, ":profile:1")
+            fresh_cluster.move(":profile:1")
             if stale:  # the ticket has moved along, and is found there
                 await got(cache.invalidate(1))
             gate.opened.set()
@@ -212,7 +181,7 @@ async def test_a_slot_moves_between_the_steps_of_an_attempt(
     rig = rig_at(fresh_cluster.url, "cluster")
     guard = rig.guard()
     claim = await got(guard.begin("job", ttl=LONG))
-    _move_slot_of(fresh_cluster, names("fencekit", "job").idem)
+    fresh_cluster.move(names("fencekit", "job").idem)
     await got(claim.complete("done"))
     assert await got(guard.get_result("job")) == "done"
     assert await got(guard.run("job", lambda: "again", ttl=LONG)) == "done"
@@ -224,7 +193,7 @@ async def test_a_slot_is_asked_for_while_it_moves(fresh_cluster: Cluster, rig_at
     source, slot = fresh_cluster.node_of(key), slot_of(fresh_cluster, key)
     target = next(node for node in fresh_cluster.nodes if node is not source)
     assert await got(guard.status("job")) is None  # the table is known
-    start_moving(slot, source, target)
+    fresh_cluster.start_moving(slot, source, target)
     # A key that the source does not have belongs to the target, which also knows no script yet.
     claim = await got(guard.begin("job", ttl=LONG))
     await got(claim.complete("done"))
@@ -233,7 +202,7 @@ async def test_a_slot_is_asked_for_while_it_moves(fresh_cluster: Cluster, rig_at
     with pytest.raises(ReplyError, match="MOVED"):
         target.call("GET", key)
     # Several keys of a slot under way are refused until it has arrived: that is waited for.
-    mover = threading.Timer(0.5, finish_moving, (fresh_cluster, slot, source, target))
+    mover = threading.Timer(0.5, fresh_cluster.finish_moving, (slot, source, target))
     mover.start()
     began = time.monotonic()
     async with entered(lock.hold("job", ttl=LONG)):

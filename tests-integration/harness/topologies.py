@@ -116,12 +116,46 @@ class Cluster(Group):
         """Return the proxy before the node that serves a key."""
         return self.proxies[self.nodes.index(self.node_of(key))]
 
+    def move(self, key: str) -> Server:
+        """Move the slot of a key, keys and all, to another node, and return that."""
+        slot = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+        source = next(node for node in self.nodes if _serves(node, key))
+        target = next(node for node in self.nodes if node is not source)
+        self.start_moving(slot, source, target)
+        self.finish_moving(slot, source, target)
+        return target
+
+    def start_moving(self, slot: int, source: Server, target: Server) -> None:
+        """From now on the slot is being migrated."""
+        target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", _node_id(source))
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", _node_id(target))
+
+    def finish_moving(self, slot: int, source: Server, target: Server) -> None:
+        """Bring the keys of a slot over and tell everybody."""
+        while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.call("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+        for node in (target, source, *self.nodes):
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", _node_id(target))
+
     def clean(self) -> None:
         """Make every node as good as new, without changing the slots, and end all faults."""
         for node in self.nodes:
             node.clean()
         for proxy in self.proxies:
             proxy.clear()
+
+
+def _serves(node: Server, key: str) -> bool:
+    try:
+        node.call("EXISTS", key)
+    except ReplyError:
+        return False  # MOVED
+    return True
+
+
+def _node_id(node: Server) -> str:
+    identity: bytes = node.call("CLUSTER", "MYID")
+    return identity.decode()
 
 
 class StallableReplica:
