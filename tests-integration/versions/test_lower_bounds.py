@@ -19,8 +19,9 @@ SATELLITES = ("fifo", "cache", "django", "celery")
 
 
 def _version(dist: str) -> str:
-    text = (ROOT / f"fencekit-{dist}/pyproject.toml").read_text()
-    found = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+    module = "fencekit" if dist == "core" else f"fencekit/{dist}"
+    text = (ROOT / f"fencekit-{dist}/src/{module}/__init__.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     assert found
     return found[1]
 

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache
@@ -30,6 +30,7 @@ from fencekit.hooks import (
     ClaimLost,
     ClaimOutcome,
     FenceKitHooks,
+    is_async,
     with_installed,
 )
 from fencekit.keys import check_name, check_owner_id, check_prefix, names, names_of_a_job
@@ -48,7 +49,7 @@ from fencekit.protocol.memo import NONE, Memo, decode, describe_error
 if TYPE_CHECKING:
     from fencekit.protocol.operation import Flow, Operation
 
-__all__ = ["OMITTED", "BaseGuard", "fingerprint"]
+__all__ = ["OMITTED", "BaseGuard", "check_work", "fingerprint", "finished"]
 
 # How many attempts of step-by-step calls one execution context remembers.
 _REMEMBERED: Final = 256
@@ -134,7 +135,7 @@ class BaseGuard:
             fingerprint="" if payload is None else fingerprint(payload),
             max_attempts=0 if max_attempts is None else _check_max_attempts(max_attempts),
             reclaim=ANY_ATTEMPT,
-            task_id=task_id,
+            task_id=_check_task_id(task_id),
         )
 
     def _many_terms(
@@ -324,6 +325,53 @@ def fingerprint(payload: Any) -> str:
         CanonicalizeError: the payload has no canonical form.
     """
     return sha256(canonicalize(payload)).hexdigest()
+
+
+def check_work(func: Callable[[], Any], *, awaited: bool) -> None:
+    """Refuse what cannot be run, before an attempt is spent on it.
+
+    Raises:
+        TypeError: not a callable, or one whose result nobody would await: the work would be
+            recorded as done, and never be done.
+    """
+    if not callable(func):
+        msg = f"func must be callable, not {type(func).__name__}"
+        raise TypeError(msg)
+    if not awaited and is_async(func):
+        msg = (
+            "func must be a plain function: nothing here awaits what an async one returns; use "
+            "AsyncIdempotencyGuard"
+        )
+        raise TypeError(msg)
+
+
+def finished(result: Any) -> Any:
+    """Return what a plain function returned, unless the work is yet to be done.
+
+    Raises:
+        TypeError: it is something to be awaited.
+    """
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()  # or Python warns that it was never awaited, long after
+        msg = (
+            "func returned something to be awaited, and nothing here awaits it: its work is not "
+            "done; use AsyncIdempotencyGuard"
+        )
+        raise TypeError(msg)
+    return result
+
+
+def _check_task_id(task_id: str) -> str:
+    if not isinstance(task_id, str):
+        msg = f"task_id must be a str, not {type(task_id).__name__}"
+        raise TypeError(msg)
+    try:
+        task_id.encode()
+    except UnicodeEncodeError:
+        msg = f"task_id {task_id!r} cannot be written as UTF-8"
+        raise ValueError(msg) from None
+    return task_id
 
 
 def _check_max_attempts(max_attempts: int) -> int:

@@ -32,7 +32,7 @@ from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import seconds_to_wait
 from fencekit.errors import FenceKitError, IdempotencyPayloadMismatch
-from fencekit.guards import OMITTED, BaseGuard
+from fencekit.guards import OMITTED, BaseGuard, check_work, finished
 from fencekit.hooks import FenceKitHooks
 from fencekit.keys import DEFAULT_PREFIX, names
 from fencekit.owners import current_owner_id, current_task_owner_id
@@ -168,6 +168,7 @@ class IdempotencyGuard(BaseGuard):
             CanonicalizeError: the payload has no canonical form; nothing was sent.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
+        check_work(func, awaited=False)
         claim = self._begin(
             self._terms(key, ttl=ttl, lease=lease, payload=payload, max_attempts=max_attempts),
             seconds_to_wait(wait, blocking=False),
@@ -175,7 +176,7 @@ class IdempotencyGuard(BaseGuard):
         )
         if claim.started:
             with claim:
-                claim.complete(func())
+                claim.complete(finished(func()))
         return claim.answer()
 
     def begin(
@@ -570,6 +571,7 @@ class AsyncIdempotencyGuard(BaseGuard):
                 OutcomeUnknown, StoreUnavailable, StoreRefused, CanonicalizeError, TypeError,
                 ValueError: as there.
         """
+        check_work(func, awaited=True)
         claim = await self._begin(
             self._terms(key, ttl=ttl, lease=lease, payload=payload, max_attempts=max_attempts),
             seconds_to_wait(wait, blocking=False),

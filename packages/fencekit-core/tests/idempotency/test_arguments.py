@@ -11,8 +11,9 @@ import pytest
 from fencekit import AsyncDistributedLock, DistributedLock
 from fencekit.errors import CanonicalizeError
 from fencekit.idempotency import AsyncIdempotencyGuard, IdempotencyGuard
-from harness.clients import make
+from harness.clients import make, opened
 from harness.guards import Guards
+from harness.servers import Server
 
 HOUR = timedelta(hours=1)
 NOWHERE = "redis://127.0.0.1:1"
@@ -135,3 +136,40 @@ async def test_locks_of_the_wrong_colour_and_what_is_no_lock() -> None:
         guard.try_begin_or_reclaim("job", lock=DistributedLock(sync), lock_resource="", ttl=HOUR)
     sync.close()
     await aio.aclose()
+
+
+async def work() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("func", [None, 5, "work"])
+def test_work_that_cannot_be_called(nowhere: Guards, func: Any) -> None:
+    """Found here: the attempt was begun, and spent, before the call failed."""
+    with pytest.raises(TypeError, match="func must be callable, not"):
+        nowhere.call("run", "job", func, ttl=HOUR)
+
+
+def test_work_that_nothing_awaits_is_not_done() -> None:
+    """Found here: the coroutine was made and dropped, and its work was recorded as done."""
+    client = make(NOWHERE)
+    with pytest.raises(TypeError, match="use AsyncIdempotencyGuard"):
+        IdempotencyGuard(client).run("job", work, ttl=HOUR)
+    client.close()
+
+
+def test_work_that_returns_what_nothing_awaits_is_not_done(server: Server) -> None:
+    with opened(server.url) as client:
+        guard = IdempotencyGuard(client)
+        with pytest.raises(TypeError, match="its work is not done"):
+            guard.run("job", lambda: work(), ttl=HOUR)  # noqa: PLW0108 - not seen to be async
+        assert guard.run("job", lambda: 2, ttl=HOUR) == 2
+
+
+@pytest.mark.parametrize(
+    ("task_id", "error"), [(5, TypeError), (None, TypeError), ("\ud800", ValueError)]
+)
+def test_ids_of_messages_that_are_no_text(
+    nowhere: Guards, task_id: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="task_id"):
+        nowhere.call("begin", "job", ttl=HOUR, task_id=task_id)

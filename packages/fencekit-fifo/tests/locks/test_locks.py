@@ -16,8 +16,10 @@ from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock
 from fencekit.fifo.desk import Room
 from fencekit.hooks import FenceKitHooks, LockAcquired, LockFailed, LockReleased, LockWaited
 from harness.clients import aopened
+from harness.faults import Delay
 from harness.fifo import Queue
 from harness.mutations import changed, red_by
+from harness.proxy import Proxy
 from harness.twins import Twin
 from harness.waiting import eventually_async, until_waiting
 
@@ -380,14 +382,16 @@ async def test_a_cancelled_release_still_hands_over(async_redis_client: Any) -> 
 
 @red_by(changed(LoopState, "see_through", lambda _state, _parcel: None))
 def test_a_release_that_the_end_of_its_loop_cancels_is_carried_out(
-    redis_url: str, queue: Queue
+    proxy: Proxy, queue: Queue
 ) -> None:
     async def hold_until_the_end() -> None:
-        async with aopened(redis_url) as client:
+        async with aopened(proxy.url) as client:
             lock = FifoLock(client, "invoices")
             lease = await lock.acquire()
-            # So that the first copy is answered with an error, and another must follow.
+            # So that the first copy is answered with an error, when the loop is about to end, and
+            # another must follow.
             queue.client.script_flush()
+            proxy.add(Delay(0.1))
             releases.append(asyncio.create_task(lock.release(lease)))
             await asyncio.sleep(0)
 

@@ -316,6 +316,18 @@ def test_a_lock_that_was_lost_and_is_said_to_be_free_was_lost_by_a_failover() ->
         assert play.answer([2]).result is verdict
 
 
+def test_a_release_that_never_left_cannot_have_done_it() -> None:
+    """A failover refuses the first release, and the second was taken for a repeat."""
+    grant = FifoGrant(TICKET.claimant, 42, 70.0)
+    grant.lost = True
+    with pytest.raises(StoreUnavailable):
+        Play(protocol.release(TICKET, grant, lambda _answer, _holder: None)).throw(
+            StoreUnavailable("the primary is gone")
+        )
+    play = Play(protocol.release(TICKET, grant, lambda _answer, _holder: None))
+    assert play.answer([2]).result is Verdict.LOST
+
+
 def test_a_release_with_nobody_queued_has_nothing_to_tell() -> None:
     grant = FifoGrant(TICKET.claimant, 42, 70.0)
     flow = protocol.release(TICKET, grant, lambda _answer, _holder: pytest.fail("told"))

@@ -44,11 +44,13 @@ __all__ = [
     "Grant",
     "LockInfo",
     "Refusal",
+    "Return",
     "Verdict",
     "acquire",
     "advance",
     "force_release",
     "inspect",
+    "left_something",
     "new_attempt",
     "release",
     "renew",
@@ -134,19 +136,33 @@ class Grant:
         self.resent = resent
         self.lost = self.returned = False
 
-    def verdict(self, told: Verdict, *, again: bool) -> Verdict:
-        """What became of it, given the server's answer to a release.
 
-        Nobody else releases it. So where it was lost before anybody asked, an answer of "before"
-        comes from a record that never knew this token: a failover lost the grant, and others may
-        have been granted the lock beside us. (A release alone proves nothing: a proxy that repeats
-        commands makes the same answer.)
+class Return:
+    """A release under way, and what its answer says of the grant.
 
-        Args:
-            told: the server's answer.
-            again: it was asked for before, and that may have been done.
-        """
-        if told is Verdict.RELEASED_BEFORE and self.lost and not again:
+    Nobody else releases it. So where it was lost before anybody asked, an answer of "before" comes
+    from a record that never knew this token: a failover lost the grant, and others may have been
+    granted the lock beside us. (A release alone proves nothing: a proxy that repeats commands makes
+    the same answer.)
+    """
+
+    __slots__ = ("_again", "_grant")
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+        self._again, grant.returned = grant.returned, True
+
+    def failed(self, error: FenceKitError) -> None:
+        """Take note of an error: what never left was not asked."""
+        if not (self._again or left_something(error)):
+            self._grant.returned = False
+
+    def verdict(self, told: Verdict, answer: Answer) -> Verdict:
+        """What became of the grant, given what the answer tells."""
+        grant = self._grant
+        if answer.sends == 1 and answer.sent_at >= grant.deadline:
+            grant.lost = True  # by the clock: no keeper may have watched it
+        if told is Verdict.RELEASED_BEFORE and grant.lost and not self._again:
             return Verdict.LOST
         return told
 
@@ -248,7 +264,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
     except GeneratorExit:
         raise
     except FenceKitError as error:
-        if not (resent or _left_something(error)):
+        if not (resent or left_something(error)):
             raise
         withdrawn = yield from _withdraw_quietly(claimant)
         if withdrawn and isinstance(error, OutcomeUnknown):
@@ -267,7 +283,7 @@ def acquire(claimant: Claimant, wait: float | None = None) -> Flow[Grant | Refus
     return outcome
 
 
-def _left_something(error: FenceKitError) -> bool:
+def left_something(error: FenceKitError) -> bool:
     """Whether something may have been carried out, or still be, before this error."""
     if isinstance(error, StoreError):
         # An error reply is an answer to its copy; only what left beside it can still arrive.
@@ -359,16 +375,13 @@ def release(grant: Grant) -> Flow[Verdict]:
         ),
         _verdict,
     )
-    again, grant.returned = grant.returned, True
+    returning = Return(grant)
     try:
         answer: Answer = yield operation
-    except StoreError as error:
-        if not (again or _left_something(error)):
-            grant.returned = False
+    except FenceKitError as error:
+        returning.failed(error)
         raise
-    if answer.sends == 1 and answer.sent_at >= grant.deadline:
-        grant.lost = True  # by the clock: no keeper may have watched it
-    return grant.verdict(operation.parse(answer.reply), again=again)
+    return returning.verdict(operation.parse(answer.reply), answer)
 
 
 def inspect(names: Names) -> Flow[LockInfo | None]:

@@ -154,8 +154,11 @@ class FifoLock(FifoBase[Lease]):
         except asyncio.CancelledError:
             state.see_through(parcel)
             raise
+        except FenceKitError as error:
+            release.failed(error)
+            raise
         lease.left()
-        self._settle_release(lease, release.verdict(answer))
+        self._settle_release(lease, release.settle(answer))
 
     def hold(self, timeout: float | timedelta | None = None) -> AbstractAsyncContextManager[Lease]:
         """Hold the lock, renewed, for the length of an ``async with``.

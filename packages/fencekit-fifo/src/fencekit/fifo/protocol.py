@@ -20,7 +20,6 @@ from typing import Final, Protocol
 from fencekit.errors import (
     FenceKitError,
     OutcomeUnknown,
-    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -47,7 +46,7 @@ from fencekit.fifo.commands import (
     withdraw_operation,
 )
 from fencekit.fifo.offers import Offer, TakeUp
-from fencekit.protocol.lock import Claimant, Grant, Refusal, Verdict
+from fencekit.protocol.lock import Claimant, Grant, Refusal, Return, Verdict, left_something
 from fencekit.protocol.operation import (
     Answer,
     AwaitMail,
@@ -278,7 +277,7 @@ class _Asking:
             StoreUnavailable: the outcome was unknown, and was undone.
             OutcomeUnknown: something may have been done, and could not be undone.
         """
-        if not self.queued and not self._resent and not _left_something(error):
+        if not self.queued and not self._resent and not left_something(error):
             self._place.close()
             return
         withdrawn = yield from self.give_up()
@@ -303,22 +302,14 @@ class _Asking:
         )
 
 
-def _left_something(error: FenceKitError) -> bool:
-    """Whether something may have been carried out, or still be, before this error."""
-    if isinstance(error, StoreError):
-        # An error reply is an answer to its copy; only what left beside it can still arrive.
-        return error.sends > (1 if isinstance(error, StoreRefused) else 0)
-    return True
-
-
-class Release:
+class Release(Return):
     """One release: what is sent, and what is made of its answer.
 
     Attributes:
         operation: what is sent.
     """
 
-    __slots__ = ("_again", "_grant", "_hear", "operation")
+    __slots__ = ("_hear", "operation")
 
     def __init__(
         self, ticket: Ticket, grant: FifoGrant, hear: Callable[[Answer, Holder], None]
@@ -330,20 +321,18 @@ class Release:
             grant: what is given back.
             hear: told who holds the lock now, where anybody is queued.
         """
+        super().__init__(grant)
         self.operation = release_operation(ticket, grant.token, bury=grant.resent)
-        self._grant = grant
         self._hear = hear
-        self._again, grant.returned = grant.returned, True
 
     def hear(self, answer: Answer) -> None:
         """Pass on who is next: it may be a waiter of this process."""
         if len(answer.reply) > 1:  # else nobody is queued
             self._hear(answer, Holder.read(*answer.reply[1:5]))
 
-    def verdict(self, answer: Answer) -> Verdict:
+    def settle(self, answer: Answer) -> Verdict:
         """What became of the grant."""
-        told = Verdict(answer.reply[0])
-        return self._grant.verdict(told, again=self._again)
+        return self.verdict(Verdict(answer.reply[0]), answer)
 
 
 def release(
@@ -359,7 +348,10 @@ def release(
     release = Release(ticket, grant, hear)
     try:
         answer = yield from trace(release.operation)
-    except (GeneratorExit, FenceKitError):
+    except GeneratorExit:
+        raise
+    except FenceKitError as error:
+        release.failed(error)
         raise
     except BaseException:
         # Interrupted. The answer may name the next waiter of this process and would be read by
@@ -368,4 +360,4 @@ def release(
             release.hear((yield from trace(release.operation)))
         raise
     release.hear(answer)
-    return release.verdict(answer)
+    return release.settle(answer)
