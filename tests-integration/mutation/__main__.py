@@ -50,7 +50,7 @@ TARGETS = {
     ),
     "cache-lua": Target(
         f"{_CACHE}/src/fencekit/cache/lua/**/*.lua",
-        (f"{_CACHE}/tests/protocol", f"{_CACHE}/tests/drivers"),
+        (f"{_CACHE}/tests/lua", f"{_CACHE}/tests/protocol", f"{_CACHE}/tests/drivers"),
         (f"{_CACHE}/tests/cases", f"{_CACHE}/tests/definition"),
     ),
     "celery-lua": Target(
