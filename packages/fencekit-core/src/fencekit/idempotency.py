@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fencekit.claims import AsyncClaim, Claim
 from fencekit.drivers.aio import AsyncDriver
-from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import seconds_to_wait
 from fencekit.errors import FenceKitError, IdempotencyPayloadMismatch
@@ -316,7 +315,7 @@ class IdempotencyGuard(BaseGuard):
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
         terms = self._step_terms(key, ttl)
-        self._look_at_policy(key)
+        self._driver.look_at_policy(key)
         return self._step(key, self._driver.run(protocol.begin(terms))).started
 
     def try_begin_or_reclaim(
@@ -346,7 +345,7 @@ class IdempotencyGuard(BaseGuard):
         """
         self._check_pair(lock, lock_resource, awaits=False)
         terms = self._step_terms(key, ttl)
-        self._look_at_policy(key)
+        self._driver.look_at_policy(key)
         found = self._driver.run(protocol.begin(terms))
         lapsed = self._lapsed(found)
         if lapsed is not None:
@@ -431,7 +430,7 @@ class IdempotencyGuard(BaseGuard):
         return self._driver.run(protocol.clear(names(self.prefix, key)))
 
     def _begin(self, terms: Terms, seconds: float | None, *, renew: bool) -> Claim:
-        self._look_at_policy(terms.names.name)
+        self._driver.look_at_policy(terms.names.name)
         return self._claim(terms, self._driver.run(protocol.begin(terms, seconds)), renew=renew)
 
     def _claim(self, terms: Terms, found: Begun | Standing, *, renew: bool) -> Claim:
@@ -464,11 +463,6 @@ class IdempotencyGuard(BaseGuard):
             except FenceKitError as error:
                 outcomes.append(error)
         return outcomes
-
-    def _look_at_policy(self, key: str) -> None:
-        if "eviction" not in self._driver.noted:
-            self._driver.noted.add("eviction")
-            warn_of_eviction(self._driver.call("INFO", "memory"), key)
 
 
 def _first(flow: Flow[Any]) -> Operation[Any]:
@@ -662,7 +656,7 @@ class AsyncIdempotencyGuard(BaseGuard):
             StoreUnavailable, StoreRefused, OutcomeUnknown, TypeError, ValueError: as there.
         """
         terms = self._step_terms(key, ttl)
-        await self._look_at_policy(key)
+        await self._driver.look_at_policy(key)
         return self._step(key, await self._driver.run(protocol.begin(terms))).started
 
     async def try_begin_or_reclaim(
@@ -678,7 +672,7 @@ class AsyncIdempotencyGuard(BaseGuard):
         """
         self._check_pair(lock, lock_resource, awaits=True)
         terms = self._step_terms(key, ttl)
-        await self._look_at_policy(key)
+        await self._driver.look_at_policy(key)
         found = await self._driver.run(protocol.begin(terms))
         lapsed = self._lapsed(found)
         if lapsed is not None:
@@ -752,7 +746,7 @@ class AsyncIdempotencyGuard(BaseGuard):
         return await self._driver.run(protocol.clear(names(self.prefix, key)))
 
     async def _begin(self, terms: Terms, seconds: float | None, *, renew: bool) -> AsyncClaim:
-        await self._look_at_policy(terms.names.name)
+        await self._driver.look_at_policy(terms.names.name)
         found = await self._driver.run(protocol.begin(terms, seconds))
         return self._claim(terms, found, renew=renew)
 
@@ -786,8 +780,3 @@ class AsyncIdempotencyGuard(BaseGuard):
             except FenceKitError as error:
                 outcomes.append(error)
         return outcomes
-
-    async def _look_at_policy(self, key: str) -> None:
-        if "eviction" not in self._driver.noted:
-            self._driver.noted.add("eviction")
-            warn_of_eviction(await self._driver.call("INFO", "memory"), key)

@@ -21,7 +21,6 @@ from datetime import timedelta
 from typing import Any
 
 from fencekit.drivers.aio import AsyncDriver
-from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import milliseconds, seconds_to_wait
 from fencekit.errors import FenceKitError, LockNotAcquired
@@ -114,9 +113,7 @@ class DistributedLock(LockBase[LockHandle]):
         owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
-        if "eviction" not in self._driver.noted:
-            self._driver.noted.add("eviction")
-            warn_of_eviction(self._driver.call("INFO", "memory"), resource)
+        self._driver.look_at_policy(resource)
         started = time.monotonic()
         outcome = self._driver.run(protocol.acquire(claimant, seconds))
         if self._hooks is not None:
@@ -345,11 +342,8 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
         owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
-        if "eviction" not in self._driver.noted:
-            # Before the lock is taken: nothing may come between the grant and its handle, where a
-            # cancellation would leave the lock to nobody.
-            self._driver.noted.add("eviction")
-            warn_of_eviction(await self._driver.call("INFO", "memory"), resource)
+        if not self._driver.policy_seen:
+            await self._driver.look_at_policy(resource)
         started = time.monotonic()
         outcome = await self._driver.run(protocol.acquire(claimant, seconds))
         if self._hooks is not None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from fencekit.drivers.aio_keeper import AsyncLeaseKeeper
 from fencekit.drivers.aio_wake import AsyncWaiter
 from fencekit.drivers.client import Client, describe
+from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.loop_state import LoopState, Parcel
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import AwaitMail, Flow, Now, Operation, Reply
@@ -35,7 +36,7 @@ class AsyncDriver:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.pid = os.getpid()
-        self.noted: set[str] = set()
+        self.policy_seen = False
         self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
         self._parents: list[object] = []
 
@@ -161,6 +162,16 @@ class AsyncDriver:
         except FenceKitError:
             return None
 
+    async def look_at_policy(self, name: str) -> None:
+        """Warn, once for each client, of a server that may evict what is held under a name.
+
+        Before anything is taken: nothing may come between a grant and its handle, where a
+        cancellation would leave the lock to nobody.
+        """
+        if not self.policy_seen:
+            self.policy_seen = True
+            warn_of_eviction(await self.call("INFO", "memory"), name)
+
     async def aclose(self) -> None:
         """Close every connection of the running loop; the next use starts afresh."""
         state = self._states.get(asyncio.get_running_loop())
@@ -184,7 +195,7 @@ class AsyncDriver:
         self.pid = os.getpid()
         self._parents.append(self._states)  # kept, or their transports would complain and close
         self._states = {}
-        self.noted = set()
+        self.policy_seen = False
 
 
 def _after_fork() -> None:

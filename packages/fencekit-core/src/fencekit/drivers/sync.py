@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from fencekit.drivers.client import Address, Client, describe
 from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
+from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.keeper import LeaseKeeper
 from fencekit.drivers.wake import Waiter, WakeHub
 from fencekit.drivers.wire import WirePool
@@ -64,7 +65,7 @@ class SyncDriver:
         self._learning = threading.Lock()
         self.hub = WakeHub(self)
         self.keeper = LeaseKeeper(self)
-        self.noted: set[str] = set()
+        self.policy_seen = False
 
     @classmethod
     def of(cls, client: Any) -> SyncDriver:
@@ -177,6 +178,12 @@ class SyncDriver:
             raise
         pool.give(wire)
         return reply
+
+    def look_at_policy(self, name: str) -> None:
+        """Warn, once for each client, of a server that may evict what is held under a name."""
+        if not self.policy_seen:
+            self.policy_seen = True
+            warn_of_eviction(self.call("INFO", "memory"), name)
 
     def trim(self) -> None:
         """Close the connections that a rush has left idle."""

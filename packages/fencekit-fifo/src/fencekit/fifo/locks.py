@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any
 
 from fencekit.drivers.aio import AsyncDriver
-from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.loop_state import LoopState
 from fencekit.drivers.sync import SyncDriver
 from fencekit.errors import FenceKitError
@@ -107,11 +106,8 @@ class FifoLock(FifoBase[Lease]):
             TypeError, ValueError: the timeout makes no sense; nothing was sent.
         """
         seconds = self._seconds(timeout)
-        if "eviction" not in self._driver.noted:
-            # Before the lock is taken: nothing may come between the grant and its lease, where a
-            # cancellation would leave the lock to nobody.
-            self._driver.noted.add("eviction")
-            warn_of_eviction(await self._driver.call("INFO", "memory"), self.name)
+        if not self._driver.policy_seen:
+            await self._driver.look_at_policy(self.name)
         state = self._driver.state()
         desk = self._desk(state)
         ticket = self._ticket(current_task_owner_id(), desk.channel)
@@ -249,9 +245,7 @@ class SyncFifoLock(FifoBase[SyncLease]):
             TypeError, ValueError: the timeout makes no sense; nothing was sent.
         """
         seconds = self._seconds(timeout)
-        if "eviction" not in self._driver.noted:
-            self._driver.noted.add("eviction")
-            warn_of_eviction(self._driver.call("INFO", "memory"), self.name)
+        self._driver.look_at_policy(self.name)
         desk = self._desk()
         ticket = self._ticket(current_owner_id(), desk.channel)
         started = time.monotonic()
