@@ -21,8 +21,9 @@ import pytest
 import redis
 
 from fencekit import HandleForked, StoreRefused
+from fencekit.drivers import aio
 from fencekit.drivers.delivery import Delivery
-from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock, locks, protocol
+from fencekit.fifo import FifoLock, FifoTimeout, LeaseLost, SyncFifoLock, protocol
 from fencekit.fifo.desk import Desk, Room
 from fencekit.fifo.leases import BaseLease
 from fencekit.handles import AsyncLostEvent
@@ -672,7 +673,7 @@ async def test_lock_late_renewal_is_one_warning(
     await lock.release(lease)
 
 
-@red_by(changed(locks, "warn_of_eviction", lambda *_: None))
+@red_by(changed(aio, "warn_of_eviction", lambda *_: None))
 async def test_lock_eviction_is_one_warning(
     fresh_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
