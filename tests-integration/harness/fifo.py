@@ -172,8 +172,10 @@ class Queue:
         return [fields[b"w"].decode().partition(":")[0] for _, fields in entries]
 
     def kill(self, process: str) -> None:
-        """Let a process's window be over, as if it had not beaten for long."""
-        self.client.zadd(self.terms.names.members, {process_channel("fencekit", process): 1})
+        """Let a process's window be over since a second, as if it had not beaten for long."""
+        seconds, _ = self.client.time()
+        channel = process_channel("fencekit", process)
+        self.client.zadd(self.terms.names.members, {channel: (seconds - 1) * 1000})
 
     def lapse(self) -> None:
         """Let the lease or offer be over."""
