@@ -135,7 +135,7 @@ class BaseGuard:
             fingerprint="" if payload is None else fingerprint(payload),
             max_attempts=0 if max_attempts is None else _check_max_attempts(max_attempts),
             reclaim=ANY_ATTEMPT,
-            task_id=_check_task_id(task_id),
+            task_id=task_id if task_id == "" else _check_task_id(task_id),
         )
 
     def _many_terms(

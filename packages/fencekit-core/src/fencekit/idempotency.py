@@ -430,7 +430,8 @@ class IdempotencyGuard(BaseGuard):
         return self._driver.run(protocol.clear(names(self.prefix, key)))
 
     def _begin(self, terms: Terms, seconds: float | None, *, renew: bool) -> Claim:
-        self._driver.look_at_policy(terms.names.name)
+        if not self._driver.policy_seen:
+            self._driver.look_at_policy(terms.names.name)
         return self._claim(terms, self._driver.run(protocol.begin(terms, seconds)), renew=renew)
 
     def _claim(self, terms: Terms, found: Begun | Standing, *, renew: bool) -> Claim:
@@ -746,7 +747,8 @@ class AsyncIdempotencyGuard(BaseGuard):
         return await self._driver.run(protocol.clear(names(self.prefix, key)))
 
     async def _begin(self, terms: Terms, seconds: float | None, *, renew: bool) -> AsyncClaim:
-        await self._driver.look_at_policy(terms.names.name)
+        if not self._driver.policy_seen:
+            await self._driver.look_at_policy(terms.names.name)
         found = await self._driver.run(protocol.begin(terms, seconds))
         return self._claim(terms, found, renew=renew)
 

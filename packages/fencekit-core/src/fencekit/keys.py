@@ -37,7 +37,8 @@ _SPELLED = (*sorted(_KINDS), "wake")
 class Names:
     """The keys and channels of one name under one prefix, each spelled when it is first asked for.
 
-    A job has a name of its own and one key, so spelling all of them took longer than what follows.
+    A job has a name of its own and one key, so spelling all of them took longer than what follows:
+    only that one is spelled at once.
     """
 
     __slots__ = ("_stem", "name", "prefix", *_SPELLED)
@@ -57,7 +58,8 @@ class Names:
     def __init__(self, prefix: str, name: str) -> None:
         self.prefix = prefix
         self.name = name
-        self._stem = f"{prefix}:{{{name}}}:"
+        self._stem = stem = f"{prefix}:{{{name}}}:"
+        self.idem = stem + "idem"
 
     def __getattr__(self, kind: str) -> str:
         # Only for what is in no slot yet.

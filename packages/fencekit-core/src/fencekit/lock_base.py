@@ -190,25 +190,22 @@ class LockBase(Generic[H]):
         )
 
 
-def check_max_hold(max_hold: timedelta | None) -> None:
+def check_max_hold(max_hold: timedelta) -> None:
     """Refuse what is no duration.
 
     Raises:
         TypeError: not a timedelta.
         ValueError: not positive, or longer than ten years.
     """
-    if max_hold is not None:
-        milliseconds(max_hold, "max_hold")
+    milliseconds(max_hold, "max_hold")
 
 
-def check_on_lost(on_lost: Callable[..., object] | None, *, awaited: bool) -> None:
+def check_on_lost(on_lost: Callable[..., object], *, awaited: bool) -> None:
     """Refuse what cannot be called, or would not be awaited: it would be noticed when it is needed.
 
     Raises:
         TypeError: not a callable, or one for a loop where there is none.
     """
-    if on_lost is None:
-        return
     if not callable(on_lost):
         msg = f"on_lost must be callable, not {type(on_lost).__name__}"
         raise TypeError(msg)

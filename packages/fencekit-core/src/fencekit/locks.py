@@ -108,12 +108,15 @@ class DistributedLock(LockBase[LockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        check_max_hold(max_hold)
-        check_on_lost(on_lost, awaited=False)
+        if max_hold is not None:
+            check_max_hold(max_hold)
+        if on_lost is not None:
+            check_on_lost(on_lost, awaited=False)
         owner = current_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)
-        self._driver.look_at_policy(resource)
+        if not self._driver.policy_seen:
+            self._driver.look_at_policy(resource)
         started = time.monotonic()
         outcome = self._driver.run(protocol.acquire(claimant, seconds))
         if self._hooks is not None:
@@ -337,8 +340,10 @@ class AsyncDistributedLock(LockBase[AsyncLockHandle]):
             OutcomeUnknown: no answer came; the lock may be held until ``ttl`` is over.
             TypeError, ValueError: an argument makes no sense; nothing was sent.
         """
-        check_max_hold(max_hold)
-        check_on_lost(on_lost, awaited=True)
+        if max_hold is not None:
+            check_max_hold(max_hold)
+        if on_lost is not None:
+            check_on_lost(on_lost, awaited=True)
         owner = current_task_owner_id() if owner_id is None else check_owner_id(owner_id)
         claimant = self._claimant(resource, ttl, owner)
         seconds = seconds_to_wait(wait, blocking=blocking)

@@ -365,7 +365,7 @@ async def test_a_driver_goes_with_its_async_client(server: Server) -> None:
         gc.collect()
         return client_count(server) == 0
 
-    await eventually_async(nobody_is_left, interval=0.05)
+    await eventually_async(nobody_is_left, 10, interval=0.05)
     assert [driver() for driver in drivers] == [None] * 3
     assert len(async_drivers) <= count
 

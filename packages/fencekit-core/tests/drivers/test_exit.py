@@ -179,7 +179,7 @@ def run(program: Callable[[str], Any], url: str, env: dict[str, str]) -> tuple[i
     began = time.monotonic()
     with Child(program, url, env=env) as child:
         with contextlib.suppress(ChildEnded):
-            child.next(timeout=20)
+            child.next(timeout=60)
         status, took = child.wait(1), time.monotonic() - began
         # On a busy machine asyncio's debug mode complains of callbacks that took long.
         said = [line for line in child.errors.splitlines() if not SLOW.match(line)]
@@ -190,7 +190,7 @@ def run(program: Callable[[str], Any], url: str, env: dict[str, str]) -> tuple[i
 def test_an_interpreter_ends(server: Server, program: Callable[[str], Any]) -> None:
     status, said, took = run(program, server.url, STRICT)
     assert (status, said) == (0, "")
-    assert took < 8
+    assert took < 30
     if program.__name__.rpartition("_")[2] in RELEASES:
         assert server.call("EXISTS", "fencekit:{job}:lock") == 0
     else:  # its keeper is gone, so the lease ends

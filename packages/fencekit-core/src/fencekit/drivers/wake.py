@@ -193,11 +193,13 @@ class WakeHub:
                     else:
                         self._board.begin_wait(waiter, now + alarm)
                         begun = True
-                    woken = self._board.take_wake(waiter)
-                    left = self._board.look_at(waiter, deadline, now + POLL) - time.monotonic()
-                    if woken or left <= 0:
+                    if self._board.take_wake(waiter):
                         self._retire(waiter)
-                        return woken
+                        return True
+                    left = self._board.look_at(waiter, deadline, now + POLL) - time.monotonic()
+                    if left <= 0:
+                        self._retire(waiter)
+                        return False
                     wire = self._post(waiter)
                 if wire is None:
                     waiter.sleep(left)
