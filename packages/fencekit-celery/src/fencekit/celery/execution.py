@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from celery import Celery, Task, current_app
@@ -73,7 +73,8 @@ class Execution:
         task = running_task()
         serializers = None if task is None else self._serializers_of(task)
         if task is None or serializers is None:
-            task, delivery, app, name = None, None, current_app, self._default_name
+            task, delivery, name = None, None, self._default_name
+            app = cast("Celery", current_app)  # a proxy of one
             serializers = _serializers(app)
         else:
             delivery, app, name = running_delivery(task), task.app, str(task.name)
