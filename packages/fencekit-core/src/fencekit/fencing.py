@@ -22,7 +22,7 @@ from fencekit.drivers.sync import SyncDriver
 from fencekit.durations import milliseconds
 from fencekit.errors import FencedOutError
 from fencekit.hooks import FenceAdvanced, FenceKitHooks, FenceRejected, with_installed
-from fencekit.keys import DEFAULT_PREFIX, check_prefix, is_own_key, names
+from fencekit.keys import DEFAULT_PREFIX, check_prefix, is_own_key, names, utf8
 from fencekit.protocol import fence as protocol
 from fencekit.protocol.fence import Judgement, Passed, Stale
 from fencekit.protocol.operation import Operation
@@ -93,7 +93,7 @@ class _Gate:
             if not isinstance(name, str):
                 msg = f"a field must be a str, not {type(name).__name__}"
                 raise TypeError(msg)
-            _utf8(name, "the field")
+            utf8(name, "the field")
             fields[name] = _encoded(value, f"the value of {name!r}")
         return protocol.hset(
             self.prefix, token, self._retention_ms, key=key, mapping=fields, remote=self._remote
@@ -107,7 +107,7 @@ class _Gate:
         if not key:
             msg = "the key is empty"
             raise ValueError(msg)
-        _utf8(key, "the key")
+        utf8(key, "the key")
         if is_own_key(self.prefix, key):
             msg = f"{key!r} is one of fencekit's own keys; write to a key of yours"
             raise ValueError(msg)
@@ -140,19 +140,11 @@ class _Gate:
         return protocol.current(self.prefix, resource, remote=self._remote)
 
 
-def _utf8(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        msg = f"{what} {text!r} cannot be written as UTF-8"
-        raise ValueError(msg) from None
-
-
 def _encoded(value: Value, what: str) -> str | bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return _utf8(value, what)
+        return utf8(value, what)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value) if isinstance(value, float) else str(int(value))
     msg = f"{what} must be a str, bytes, int or float, not {type(value).__name__}"

@@ -33,7 +33,7 @@ from fencekit.hooks import (
     is_async,
     with_installed,
 )
-from fencekit.keys import check_name, check_owner_id, check_prefix, names, names_of_a_job
+from fencekit.keys import check_name, check_owner_id, check_prefix, names, names_of_a_job, utf8
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol.claim import (
     ANY_ATTEMPT,
@@ -366,11 +366,7 @@ def _check_task_id(task_id: str) -> str:
     if not isinstance(task_id, str):
         msg = f"task_id must be a str, not {type(task_id).__name__}"
         raise TypeError(msg)
-    try:
-        task_id.encode()
-    except UnicodeEncodeError:
-        msg = f"task_id {task_id!r} cannot be written as UTF-8"
-        raise ValueError(msg) from None
+    utf8(task_id, "task_id")
     return task_id
 
 

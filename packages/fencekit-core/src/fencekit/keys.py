@@ -23,6 +23,7 @@ __all__ = [
     "names",
     "names_of_a_job",
     "process_channel",
+    "utf8",
 ]
 
 DEFAULT_PREFIX = "fencekit"
@@ -197,6 +198,19 @@ def check_owner_id(owner_id: str) -> str:
     return owner_id
 
 
+def utf8(text: str, what: str) -> bytes:
+    """The bytes of a text.
+
+    Raises:
+        ValueError: it has a lone surrogate.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        msg = f"{what} {text!r} cannot be written as UTF-8"
+        raise ValueError(msg) from None
+
+
 def _check_text(text: str, what: str, limit: int) -> None:
     if not isinstance(text, str):
         msg = f"{what} must be a str, not {type(text).__name__}"
@@ -211,11 +225,7 @@ def _check_text(text: str, what: str, limit: int) -> None:
             if char.isspace() or ord(char) < ord(" ") or "\x7f" <= char <= "\x9f":
                 msg = f"{what} {text!r} has whitespace or a control character"
                 raise ValueError(msg)
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        msg = f"{what} {text!r} cannot be written as UTF-8"
-        raise ValueError(msg) from None
+    size = len(utf8(text, what))
     if size > limit:
         msg = f"{what} has {size} bytes of UTF-8; at most {limit} are allowed"
         raise ValueError(msg)

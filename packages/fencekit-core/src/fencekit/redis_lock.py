@@ -18,7 +18,7 @@ from typing import Any
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.durations import LONGEST_LEASE
 from fencekit.errors import AlreadyAcquiredError, LockNotOwned
-from fencekit.keys import bare_channel
+from fencekit.keys import bare_channel, utf8
 from fencekit.protocol import bare as protocol
 from fencekit.protocol.bare import BareClaim
 from fencekit.protocol.lock import new_attempt
@@ -61,11 +61,7 @@ class RedisLock:
         if not key:
             msg = "the key is empty"
             raise ValueError(msg)
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            msg = f"the key {key!r} cannot be written as UTF-8"
-            raise ValueError(msg) from None
+        utf8(key, "the key")
         self.key = key
         self.timeout = _seconds(timeout, "timeout")
         self._wait: float | None = None

@@ -6,6 +6,8 @@ from enum import Enum
 from typing import TypeAlias
 from uuid import UUID
 
+from fencekit.keys import utf8
+
 __all__ = ["Key", "check_tag", "key_text"]
 
 Key: TypeAlias = str | int | UUID
@@ -36,11 +38,7 @@ def key_text(key: Key) -> str:
     if not text:
         msg = "the key is empty"
         raise ValueError(msg)
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError:
-        msg = f"the key {text!r} cannot be written as UTF-8"
-        raise ValueError(msg) from None
+    size = len(text) if text.isascii() else len(utf8(text, "the key"))
     if size > _KEY_BYTES:
         msg = f"the key has {size} bytes of UTF-8; at most {_KEY_BYTES} are allowed"
         raise ValueError(msg)
