@@ -13,7 +13,6 @@ goes through `got`: a sync method has done its work by then, an async one is awa
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -36,7 +35,7 @@ from fencekit import (
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.sync import SyncDriver
 from fencekit.fifo import FifoLock, SyncFifoLock
-from harness.clients import Colour, Family, aclose, close, make
+from harness.clients import Colour, Family, aclose, close, got, make
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
 from harness.topologies import cluster, sentinel
 from harness.wire import ReplyError
@@ -64,11 +63,6 @@ def ms(milliseconds: float) -> timedelta:
 
 
 LONG, SHORT = timedelta(seconds=30), ms(150)
-
-
-async def got(value: Any) -> Any:
-    """What a method returned: of the sync colour as it is, of the async one awaited."""
-    return await value if inspect.isawaitable(value) else value
 
 
 @asynccontextmanager

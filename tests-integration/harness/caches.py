@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
 import types
@@ -18,7 +17,7 @@ from fencekit.cache import GenericCache, SyncGenericCache
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.sync import SyncDriver
 from harness import clients
-from harness.clients import Colour, Topology
+from harness.clients import Colour, Topology, got
 
 __all__ = [
     "Beside",
@@ -41,11 +40,6 @@ class Profile(BaseModel):
 
     id: int
     name: str = "Ada"
-
-
-async def got(value: Any) -> Any:
-    """What a method returned, of either colour."""
-    return await value if inspect.isawaitable(value) else value
 
 
 def tags_of(choose: Callable[[str], Any]) -> Callable[[Any, str], Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-__all__ = ["Colour", "Family", "Topology", "aclose", "aopened", "close", "make", "opened"]
+__all__ = ["Colour", "Family", "Topology", "aclose", "aopened", "close", "got", "make", "opened"]
 
 Colour = Literal["sync", "async"]
 Family = Literal["redis", "valkey"]
@@ -18,6 +19,11 @@ Topology = Literal["single", "cluster", "sentinel"]
 _CLASSES = {"redis": ("Redis", "RedisCluster"), "valkey": ("Valkey", "ValkeyCluster")}
 # The Sentinel connections behind a client, which it does not close by itself.
 _WATCHERS = "_harness_sentinel_clients"
+
+
+async def got(value: Any) -> Any:
+    """What a method returned: of the sync colour as it is, of the async one awaited."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def make(

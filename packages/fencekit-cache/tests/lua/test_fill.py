@@ -13,6 +13,7 @@ import pytest
 
 from fencekit.cache import protocol
 from fencekit.protocol.script import Script
+from harness.clients import opened
 
 ENTRY, TICKET, TAG, CHANNEL = "e", "{e}:fill", "t", "cache"
 HEAD = b"\x01schema"
@@ -149,8 +150,6 @@ def test_a_tag_lives_as_long_as_the_longest_entry_under_it(cache: Cache) -> None
 
 
 def test_a_channel_that_is_forbidden_keeps_nobody_from_writing(servers: Any) -> None:
-    from harness.clients import opened  # noqa: PLC0415
-
     server = servers.clean(acl="~* +@all resetchannels &other")
     with opened(server.url) as client:
         keys = [ENTRY, TICKET]

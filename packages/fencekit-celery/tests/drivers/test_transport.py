@@ -81,6 +81,6 @@ def test_a_message_that_was_noted_comes_back_when_its_consumer_dies(broker: Serv
     _taken_by_a_consumer_that_dies(broker, "after")
     assert broker.call("HLEN", "unacked") == 1
     assert [letter.state for letter in letters(broker)] == ["noted"]
-    time.sleep(1.5)
+    time.sleep(1.5)  # outlasts the visibility timeout of 1 s
     assert "a message" in _python(_TAKE, broker.url, "never", "5").stdout
     assert [letter.state for letter in letters(broker)] == ["acknowledged"]
