@@ -77,12 +77,12 @@ def bites(*rules: Rule) -> Callable[[_Test], _Test]:
 
 # -- tokens -------------------------------------------------------------------------------------
 
-_NEXT = "math.max(last + 1, tonumber(now[1]) * 1000000 + tonumber(now[2]))"
+_NEXT = "math.max(last + 1, now[1] * 1000000 + now[2])"
 
 # A bare counter begins again when its record is lost.
 RISES_WITH_THE_CLOCK = Rule(("ACQUIRE",), _NEXT, "last + 1")
 # The clock alone goes back when the clock is set back.
-RISES_WITH_THE_RECORD = Rule(("ACQUIRE",), _NEXT, "tonumber(now[1]) * 1000000 + tonumber(now[2])")
+RISES_WITH_THE_RECORD = Rule(("ACQUIRE",), _NEXT, "now[1] * 1000000 + now[2]")
 # Lua's own formatting writes 1.796e+15.
 ALL_DIGITS = Rule(("ACQUIRE",), "return string.format('%.0f', number)", "return tostring(number)")
 ADVANCE_ONLY_LIFTS = Rule(("ADVANCE",), "elseif last < at_least then", "else")
@@ -93,12 +93,12 @@ RENEWED_BEYOND_THE_LEASE = Rule(("RENEW",), "retention_ms + left", "retention_ms
 # -- verdicts -----------------------------------------------------------------------------------
 
 # What a grant finds open was never given back.
-LAPSED_IS_NOTED = Rule(("ACQUIRE",), "elseif open ~= 0 then", "elseif false then")
+LAPSED_IS_NOTED = Rule(("ACQUIRE",), " and open == 0 then", " then")
 LAPSED_IS_BOUNDED = Rule(("ACQUIRE",), "while kept > LAPSED_KEPT do", "while false do")
 # What is forgotten of the list is not known any more.
 TRIMMING_RAISES_THE_FLOOR = Rule(("ACQUIRE",), "floor = math.max(floor, tonumber(oldest))")
 # A record that a grant creates knows nothing of the grants before it.
-GRANT_SETS_THE_FLOOR = Rule(("ACQUIRE",), "  floor = token - 1\n", "  floor = 0\n")
+GRANT_SETS_THE_FLOOR = Rule(("ACQUIRE",), "return lapsed, token - 1", "return lapsed, 0")
 # Nor does the first grant on a record that something else created.
 FIRST_GRANT_SETS_THE_FLOOR = Rule(
     ("ACQUIRE",), "if not last or floor >= last then", "if not last then"
@@ -148,8 +148,8 @@ RENEW_NEVER_SHORTENS = Rule(
 )
 RELEASE_IS_CHECKED = Rule(
     ("RELEASE",),
-    "if redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. digits(token) then",
-    "if redis.call('GET', lock) then",
+    "redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. token",
+    "redis.call('GET', lock)",
 )
 WITHDRAW_IS_CHECKED = Rule(
     ("WITHDRAW",), "string.sub(held, 1, #stem) == stem", "string.sub(held, 1, #owner) == owner"

@@ -201,14 +201,27 @@ def test_release_with_a_forbidden_command(
 
 
 @pytest.mark.parametrize("colour", ["sync"])
+@pytest.mark.parametrize(
+    ("guarded", "bare", "command"),
+    [
+        ("redis.pcall('HSET'", "redis.call('HSET'", "hset"),
+        ("redis.pcall('HMGET'", "redis.call('HMGET'", "hmget"),
+        ("pcall(restore_fence, fence,", "restore_fence(fence,", "hmget"),
+    ],
+)
 def test_release_with_a_forbidden_command_bites(
-    limited: Server, make_locks: Callable[..., Locks], monkeypatch: pytest.MonkeyPatch
+    limited: Server,
+    make_locks: Callable[..., Locks],
+    monkeypatch: pytest.MonkeyPatch,
+    guarded: str,
+    bare: str,
+    command: str,
 ) -> None:
-    called = without(protocol.RELEASE, "pcall(restore_fence, fence,", "restore_fence(fence,")
+    called = without(protocol.RELEASE, guarded, bare)
     monkeypatch.setattr(protocol, "RELEASE", called)
     locks = make_locks(limited.url)
     handle = locks.acquire("job", ttl=LONG)
-    forbid(limited, "-hset")
+    forbid(limited, f"-{command}")
     assert refused(lambda: locks.release(handle)) == "NOPERM"
     allow(limited)
     with pytest.raises(LockNotOwned):  # though it was ours, and nobody else's since

@@ -15,18 +15,30 @@
 -- Returns  {1}  RELEASED now
 --          {2}  RELEASED before: a repeated command
 --          {0}  LOST: the lease ended, was forced, or the record does not know this token
---
+local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
+local owner, attempt, token, retention_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local bury, channel = ARGV[5] == '1', ARGV[6]
+
+local ours = redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. token
+if ours then
+  redis.call('DEL', lock)
+  redis.pcall('PUBLISH', channel, 'free')
+  local known = redis.pcall('HMGET', fence, 'last', 'floor')
+  if not bury and known[1] == token and tonumber(known[2] or 0) < tonumber(token) then
+    -- As it nearly always is: the record's newest token, and everything else in it stands. Its life
+    -- is counted from the end of the lease already.
+    redis.pcall('HSET', fence, 'open', '0')
+    return {1}
+  end
+end
+
+-- What is rare stands behind its includes: every call makes their functions anew.
 -- @include "fence"
 -- @include "restore"
 -- @include "bury"
 -- @include "withdraw"
-local lock, fence, gone = KEYS[1], KEYS[2], KEYS[3]
-local owner, attempt, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local retention_ms, bury, channel = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
-
-if redis.call('GET', lock) == owner .. ':' .. attempt .. ':' .. digits(token) then
-  redis.call('DEL', lock)
-  redis.pcall('PUBLISH', channel, 'free')
+token = tonumber(token)
+if ours then
   -- It was ours and is free: a record that may not be written changes nothing about the verdict.
   pcall(restore_fence, fence, token, '0', retention_ms)
   if bury then

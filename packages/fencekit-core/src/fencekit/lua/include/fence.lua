@@ -15,7 +15,7 @@ end
 -- clock has not stepped back past it.
 local function next_token(last)
   local now = redis.call('TIME')
-  return math.max(last + 1, tonumber(now[1]) * 1000000 + tonumber(now[2]))
+  return math.max(last + 1, now[1] * 1000000 + now[2])
 end
 
 -- Returns last, open, lapsed (text), floor; last is nil when there is no record.

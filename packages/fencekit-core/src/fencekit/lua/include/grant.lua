@@ -1,14 +1,15 @@
 -- Granting a free lock. Needs fence.
 
--- Mint the next token, note it in the record and set the lock; returns the token as text.
-local function grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
-  local last, open, lapsed, floor = read_fence(fence)
-  local token = next_token(last or 0)
+-- The record's other fields where the grant before this one was never given back, or no grant has
+-- made the record. Returns lapsed, floor.
+local function what_lapsed(fence, last, open, floor, token)
+  local lapsed = redis.call('HGET', fence, 'lapsed') or ''
   if not last or floor >= last then
-    -- No record, or one that no grant has made: nothing is known of what was minted before.
-    floor = token - 1
-  elseif open ~= 0 then
-    -- The grant before this one was never given back: remember that its lease ran out.
+    -- Nothing is known of what was minted before.
+    return lapsed, token - 1
+  end
+  if open ~= 0 then
+    -- Remember that its lease ran out.
     lapsed = lapsed == '' and digits(open) or lapsed .. ',' .. digits(open)
     local kept, oldest = select(2, string.gsub(lapsed, '%d+', '')), nil
     while kept > LAPSED_KEPT do
@@ -17,10 +18,24 @@ local function grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
       kept = kept - 1
     end
   end
+  return lapsed, floor
+end
+
+-- Mint the next token, note it in the record and set the lock; returns the token as text.
+local function grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
+  local known = redis.call('HMGET', fence, 'last', 'open', 'floor')
+  local last, open, floor = tonumber(known[1]), tonumber(known[2] or 0), tonumber(known[3] or 0)
+  local token = next_token(last or 0)
+  local number = digits(token)
   -- The record first: if a write below is refused, an open token without a lock is harmless, while a
   -- lock without its record would stand until its lease ends.
-  local number = digits(token)
-  redis.call('HSET', fence, 'last', number, 'open', number, 'lapsed', lapsed, 'floor', digits(floor))
+  if last and floor < last and open == 0 then
+    -- As it nearly always is: the last grant was given back, and everything else in the record stands.
+    redis.call('HSET', fence, 'last', number, 'open', number)
+  else
+    local lapsed, raised = what_lapsed(fence, last, open, floor, token)
+    redis.call('HSET', fence, 'last', number, 'open', number, 'lapsed', lapsed, 'floor', digits(raised))
+  end
   -- From the end of the lease, so that a release need not prolong it.
   redis.call('PEXPIRE', fence, retention_ms + ttl_ms)
   redis.call('SET', lock, owner .. ':' .. attempt .. ':' .. number, 'PX', ttl_ms)
