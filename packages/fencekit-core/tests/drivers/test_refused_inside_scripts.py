@@ -202,22 +202,22 @@ def test_release_with_a_forbidden_command(
 
 @pytest.mark.parametrize("colour", ["sync"])
 @pytest.mark.parametrize(
-    ("guarded", "bare", "command"),
+    ("command", "change"),
     [
-        ("redis.pcall('HSET'", "redis.call('HSET'", "hset"),
-        ("redis.pcall('HMGET'", "redis.call('HMGET'", "hmget"),
-        ("pcall(restore_fence, fence,", "restore_fence(fence,", "hmget"),
+        ("hset", ("redis.pcall('HSET'", "redis.call('HSET'")),
+        ("hmget", ("redis.pcall('HMGET'", "redis.call('HMGET'")),
+        ("hmget", ("pcall(restore_fence, fence,", "restore_fence(fence,")),
     ],
+    ids=["hset", "hmget", "restore"],
 )
 def test_release_with_a_forbidden_command_bites(
     limited: Server,
     make_locks: Callable[..., Locks],
     monkeypatch: pytest.MonkeyPatch,
-    guarded: str,
-    bare: str,
     command: str,
+    change: tuple[str, str],
 ) -> None:
-    called = without(protocol.RELEASE, guarded, bare)
+    called = without(protocol.RELEASE, *change)
     monkeypatch.setattr(protocol, "RELEASE", called)
     locks = make_locks(limited.url)
     handle = locks.acquire("job", ttl=LONG)
