@@ -103,6 +103,7 @@ GRANT_SETS_THE_FLOOR = Rule(("ACQUIRE",), "return lapsed, token - 1", "return la
 FIRST_GRANT_SETS_THE_FLOOR = Rule(
     ("ACQUIRE",), "if not last or floor >= last then", "if not last then"
 )
+QUICK_GRANT_IS_ABOVE_THE_FLOOR = Rule(("ACQUIRE",), "floor < last and open == 0", "open == 0")
 LOCK_PROVES_ONLY_ITS_TOKEN = Rule(
     ("RENEW", "RELEASE"), "last and last >= token and math.min", "last and math.min"
 )
@@ -118,6 +119,12 @@ ADVANCE_SETS_THE_FLOOR = Rule(
 ADVANCE_LIFTS_THE_FLOOR = Rule(("ADVANCE",), "floor >= last and at_least or floor", "floor")
 RELEASE_LOOKS_AT_THE_RECORD = Rule(
     ("RELEASE",), "return {was_released(", "return {false and was_released("
+)
+# What makes a release the usual one, of which nothing but `open` is noted.
+QUICK_RELEASE_HAS_ONE_COPY = Rule(("RELEASE",), "if not bury and known", "if known")
+QUICK_RELEASE_IS_OF_THE_LAST = Rule(("RELEASE",), "known[1] == token and ")
+QUICK_RELEASE_IS_ABOVE_THE_FLOOR = Rule(
+    ("RELEASE",), " and tonumber(known[2] or 0) < tonumber(token) then", " then"
 )
 RELEASE_RESTORES = Rule(("RELEASE",), "pcall(restore_fence, fence, token, '0', retention_ms)")
 RENEW_RESTORES = Rule(("RENEW",), "restore_fence(fence, token, number, retention_ms + left)")

@@ -1,6 +1,6 @@
 """Change the library in one place at a time, and see that a test notices.
 
-``hatch run mutate [--target NAME …] [--sample N] [--seed S] [--jobs J] [--quick]
+``hatch run mutate [--target NAME …] [--file PART …] [--sample N] [--seed S] [--jobs J] [--quick]
 [--json FILE] [--again FILE]``
 
 Each mutant is a copy of the sources with one change, on which the tests that matter are run up to

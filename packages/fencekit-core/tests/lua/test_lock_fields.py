@@ -5,7 +5,15 @@ Each of these was asked for by a mutant of the scripts that nobody had noticed (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis.exceptions import ResponseError
+
 from fencekit.protocol import lock
+from harness import broken
+from harness.broken import bites
 from harness.lab import Lab
 
 
@@ -63,16 +71,36 @@ def test_a_withdraw_leaves_the_token_that_it_freed_on_record(lab: Lab) -> None:
     assert lab.record["last"] == str(int(grant.token))
 
 
-def test_a_forced_release_wakes_who_waits(lab: Lab) -> None:
-    lab.acquire()
+@pytest.mark.parametrize("how", ["release", "late release", "withdraw", "force"])
+def test_whatever_frees_a_lock_wakes_who_waits(lab: Lab, how: str) -> None:
+    grant = lab.acquire(sends=2 if how == "late release" else 1)
+    acquire = lab.sent[0]
+    if how == "late release":
+        lab.lapse()
+        assert lab.arrive(acquire)[0] == 1
     with lab.client.pubsub() as listener:
         listener.subscribe(lab.names.wake)
         assert listener.get_message(timeout=1.0)["type"] == "subscribe"
-        lab.force()
+        if how == "withdraw":
+            lab.withdraw(grant.claimant)
+        elif how == "force":
+            lab.force()
+        else:
+            lab.release(grant)
+        assert lab.holder is None
         assert listener.get_message(timeout=1.0)["data"] == b"free"
 
 
+@bites(broken.QUICK_RELEASE_IS_ABOVE_THE_FLOOR)
 def test_a_record_advanced_to_the_very_token_that_holds_still_has_one_verdict(lab: Lab) -> None:
+    grant = lab.acquire()
+    lab.lose_record()
+    lab.advance(int(grant.token))
+    assert lab.release(grant) is lock.Verdict.RELEASED
+    assert lab.release(grant) is lock.Verdict.RELEASED_BEFORE
+
+
+def test_so_it_has_when_it_was_renewed_in_between(lab: Lab) -> None:
     grant = lab.acquire()
     lab.lose_record()
     lab.advance(int(grant.token))
@@ -98,11 +126,37 @@ def test_what_is_read_of_a_free_lock_tells_the_last_from_the_open(lab: Lab) -> N
     assert raw[:4] == [None, -2, str(int(grant.token)).encode(), b"0"]
 
 
+@contextmanager
+def forbidden(lab: Lab, command: str) -> Iterator[None]:
+    """Refuse a command to everybody."""
+    lab.client.acl_setuser("default", enabled=True, commands=[f"-{command}"])
+    try:
+        yield
+    finally:
+        lab.client.acl_setuser("default", enabled=True, commands=[f"+{command}"])
+
+
 def test_a_wake_that_is_forbidden_does_not_undo_the_release(lab: Lab) -> None:
     grant = lab.acquire()
-    lab.client.acl_setuser("default", enabled=True, commands=["-publish"])
-    try:
+    with forbidden(lab, "publish"):
         assert lab.release(grant) is lock.Verdict.RELEASED
-    finally:
-        lab.client.acl_setuser("default", enabled=True, commands=["+publish"])
     assert lab.record["open"] == "0"
+
+
+@pytest.mark.parametrize("command", ["hmget", "hset"])
+def test_a_record_that_may_not_be_touched_changes_nothing_about_the_release(
+    lab: Lab, command: str
+) -> None:
+    grant = lab.acquire()
+    with forbidden(lab, command):
+        assert lab.release(grant) is lock.Verdict.RELEASED
+    assert lab.holder is None
+
+
+@pytest.mark.parametrize("command", ["hmget", "hset", "pexpire", "set"])
+def test_a_grant_that_may_not_be_noted_holds_nothing(lab: Lab, command: str) -> None:
+    claimant = lab.claimant()
+    with forbidden(lab, command), pytest.raises(ResponseError, match=r"NOPERM|permission"):
+        lab.arrive(lock.acquire_operation(claimant))
+    assert lab.holder is None
+    lab.release(lab.acquire())

@@ -8,15 +8,13 @@ local function what_lapsed(fence, last, open, floor, token)
     -- Nothing is known of what was minted before.
     return lapsed, token - 1
   end
-  if open ~= 0 then
-    -- Remember that its lease ran out.
-    lapsed = lapsed == '' and digits(open) or lapsed .. ',' .. digits(open)
-    local kept, oldest = select(2, string.gsub(lapsed, '%d+', '')), nil
-    while kept > LAPSED_KEPT do
-      oldest, lapsed = string.match(lapsed, '^(%d+),(.*)$')
-      floor = math.max(floor, tonumber(oldest))
-      kept = kept - 1
-    end
+  -- Remember that the lease of the open one ran out.
+  lapsed = lapsed == '' and digits(open) or lapsed .. ',' .. digits(open)
+  local kept, oldest = select(2, string.gsub(lapsed, '%d+', '')), nil
+  while kept > LAPSED_KEPT do
+    oldest, lapsed = string.match(lapsed, '^(%d+),(.*)$')
+    floor = math.max(floor, tonumber(oldest))
+    kept = kept - 1
   end
   return lapsed, floor
 end
