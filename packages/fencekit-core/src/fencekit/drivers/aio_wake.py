@@ -186,7 +186,9 @@ class AsyncWakeHub(asyncio.Protocol):
         self._confirming.clear()
 
     def _connect_soon(self) -> None:
-        if self._connecting is None and not self._closed and not self._loop.is_closed():
+        # Whoever joined while a pause ran may have made the connection already.
+        connected = self._transport is not None or self._connecting is not None
+        if not connected and not self._closed and not self._loop.is_closed():
             self._connecting = self._loop.create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
 

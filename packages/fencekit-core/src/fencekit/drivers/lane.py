@@ -43,7 +43,12 @@ async def take_over(connection: Any, protocol: asyncio.Protocol) -> Any:
     except asyncio.CancelledError:
         await connection.disconnect(nowait=True)
         raise
-    writer = connection._writer  # noqa: SLF001 - the library has no public way to hand it over
+    # The library has no public way to hand a connection over.
+    reader, writer = connection._reader, connection._writer  # noqa: SLF001
+    if writer.is_closing() or reader.at_eof() or reader.exception() is not None:
+        # The end of a connection is told once, and its reader has been told.
+        await connection.disconnect(nowait=True)
+        raise WireLost("the server closed the connection", sent=False)
     connection._writer = connection._reader = None  # noqa: SLF001
     writer.transport.set_protocol(protocol)
     return writer

@@ -139,6 +139,8 @@ class LoopState:
         self.keeper = AsyncLeaseKeeper(self)
         self._driver = driver
         self._lanes: dict[tuple[str, Address | None], Lane] = {}
+        # Given up for another connection, as long as they owe answers.
+        self._retired: set[Lane] = set()
         self._slots = SlotTable(driver.client) if driver.is_cluster else None
         self._learning = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
@@ -353,6 +355,7 @@ class LoopState:
         for place, other in self._lanes.items():
             if other is lane:
                 del self._lanes[place]
+                self._retired = {one for one in self._retired if one.busy} | {other}
                 other.retire()
                 return
 
@@ -383,7 +386,8 @@ class LoopState:
         self._closed = True
         self._driver.forget(self)
         self.keeper.close()
-        connecting = [self.hub.close(), *(lane.close() for lane in self._lanes.values())]
+        lanes = (*self._lanes.values(), *self._retired)
+        connecting = [self.hub.close(), *(lane.close() for lane in lanes)]
         self._lanes.clear()
         return [task for task in connecting if task is not None]
 
