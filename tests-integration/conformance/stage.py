@@ -38,6 +38,7 @@ from fencekit.fifo import FifoLock, SyncFifoLock
 from harness.clients import Colour, Family, aclose, close, got, make
 from harness.servers import ACL_PASSWORD, ACL_USER, Server, start
 from harness.topologies import cluster, sentinel
+from harness.waiting import cancelled
 from harness.wire import ReplyError
 
 __all__ = [
@@ -273,6 +274,7 @@ class Rig:
             **site.options,
         }
         self._clients: list[Any] = []
+        self._tasks: list[asyncio.Task[Any]] = []
         self.client = self.another_client()
 
     @classmethod
@@ -341,7 +343,11 @@ class Rig:
 
     def start(self, body: Coroutine[Any, Any, Any]) -> Running:
         """Run a body beside the test."""
-        return _Task(body) if self.is_async else _Thread(body)
+        if not self.is_async:
+            return _Thread(body)
+        running = _Task(body)
+        self._tasks.append(running.task)
+        return running
 
     def run(self, body: Coroutine[Any, Any, Any]) -> Any:
         """Run a body to its end where no loop is running: in a forked child, in a thread."""
@@ -369,7 +375,8 @@ class Rig:
             SyncDriver.of(client or self.client).close()
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close everything, and before that what could open it again."""
+        await cancelled(*self._tasks)
         for client in self._clients:
             await self.close_driver(client)
             if self.is_async:

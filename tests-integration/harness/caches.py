@@ -18,6 +18,7 @@ from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.sync import SyncDriver
 from harness import clients
 from harness.clients import Colour, Topology, got
+from harness.waiting import cancelled
 
 __all__ = [
     "Beside",
@@ -169,6 +170,7 @@ class Kit:
         self.topology = topology
         self._options = options
         self._clients: list[Any] = []
+        self._beside: list[Beside] = []
         self.client = self.another_client()
 
     @property
@@ -209,7 +211,8 @@ class Kit:
         return Gate(self, value)
 
     def start(self, call: Callable[[], Any]) -> Beside:
-        return Beside(self, call)
+        self._beside.append(Beside(self, call))
+        return self._beside[-1]
 
     async def entered(self, gate: Gate) -> None:
         await self.until(gate.entered.is_set)
@@ -221,6 +224,9 @@ class Kit:
             await asyncio.sleep(0.002)
 
     async def close(self) -> None:
+        # What a scenario that failed left running would connect once more, and nobody would close
+        # that: the sockets were collected in whatever test came next.
+        await cancelled(*(body.task for body in self._beside if self.is_async))
         for client in self._clients:
             if self.is_async:
                 await AsyncDriver.of(client).aclose()

@@ -44,14 +44,15 @@ async def eventually_async(
     return value
 
 
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task, as often as it takes, and return when it has ended.
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, as often as it takes, and return when they have ended.
 
     Once is not always enough: redis-py's async client loses a cancellation now and then.
     """
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=0.1)
+    while running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=0.1)
 
 
 async def until_waiting(lock: Any, count: int) -> None:
