@@ -39,6 +39,7 @@ from harness.children import Child
 from harness.faults import Delay, DropCommand, DropReply, Duplicate, HoldBack, named
 from harness.proxy import Proxy
 from harness.servers import Server
+from harness.waiting import eventually
 from harness.workers import close_app
 from history import FencedMutex, Once, Operation, Undecided, check_all
 from ledger import stage
@@ -60,6 +61,7 @@ class World:
     Attributes:
         store: the server of locks, records, queue and cache.
         proxy: stands before it.
+        stand_by: starts a server that can take its place.
         spawn: starts the process of a name anew.
         children: the processes, by name.
         crowd: who stands in the queue.
@@ -70,6 +72,7 @@ class World:
 
     store: Server
     proxy: Proxy
+    stand_by: Callable[[], Server]
     spawn: Callable[[str], Child]
     children: dict[str, Child]
     crowd: fifo.Crowd
@@ -148,6 +151,24 @@ class World:
         time.sleep(0.3)
         self.store.launch()
 
+    def hand_over_to_a_replica(self, chance: random.Random) -> None:
+        """As before an upgrade: writes wait until the replica has all, and go on there.
+
+        So nothing is lost but connections, scripts and subscriptions. What a failover loses is the
+        business of an adversary of its own.
+        """
+        del chance
+        new = self.stand_by()
+        new.call("REPLICAOF", "127.0.0.1", self.store.port)
+        eventually(lambda: _follows(new), timeout=10)
+        self.store.call("CLIENT", "PAUSE", 30_000, "WRITE")
+        eventually(lambda: _offset(new) == _offset(self.store), timeout=10)
+        new.call("REPLICAOF", "NO", "ONE")
+        self.proxy.server = (new.host, new.port)
+        self.proxy.cut()
+        self.store.stop()
+        self.store = new
+
     def stop_the_server(self, chance: random.Random) -> None:
         self.store.pause()
         time.sleep(chance.choice([0.3, 1.2]))
@@ -194,6 +215,14 @@ class World:
         self.store.call("DEL", *(f"fencekit:{{{name}}}:{kind}" for kind in kinds))
         what = "forget" if kinds == ("fence",) else "wipe"
         self.seen.append(Operation(what, began, time.monotonic(), key=name, by="adversary"))
+
+
+def _follows(replica: Server) -> bool:
+    return replica.info("replication").get("master_link_status") == "up"
+
+
+def _offset(server: Server) -> str:
+    return server.info("replication")["master_repl_offset"]
 
 
 FAULTS = sorted(
@@ -260,7 +289,11 @@ def run(minutes: float, seed: int | None = None) -> bool:
         children = {name: spawn(name) for name in names}
         crowd = fifo.Crowd(proxy.url, "fifo", folder)
         crew = Crew(broker, outside)
-        world = World(store, proxy, spawn, children, crowd, crew)
+
+        def stand_by() -> Server:
+            return stack.enter_context(servers.start(args=DURABLE))
+
+        world = World(store, proxy, stand_by, spawn, children, crowd, crew)
         report = _war(world, minutes * 60, seed, folder, Board(str(board)))
         report |= _stores(outside)
     return _judge(report)
