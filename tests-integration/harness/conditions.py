@@ -1,4 +1,4 @@
-"""Put a server into the states in which it refuses: out of memory, read-only, unable to save.
+"""Put a server into the states in which it refuses: out of memory, read-only, by its ACL.
 
 Each is a context manager that ends the state after its block, so that a shared server can be used.
 """
@@ -13,10 +13,11 @@ from harness.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from harness.servers import Server
 
-__all__ = ["cannot_save", "out_of_memory", "paused_clients", "read_only"]
+__all__ = ["cannot_save", "forbidden", "out_of_memory", "paused_clients", "read_only"]
 
 
 @contextmanager
@@ -67,3 +68,13 @@ def paused_clients(server: Server, mode: str = "ALL") -> Iterator[None]:
         yield
     finally:
         server.call("CLIENT", "UNPAUSE")
+
+
+@contextmanager
+def forbidden(client: Any, command: str) -> Iterator[None]:
+    """Refuse a command with NOPERM to everybody who is the default user, as this client is."""
+    client.acl_setuser("default", enabled=True, commands=[f"-{command}"])
+    try:
+        yield
+    finally:
+        client.acl_setuser("default", enabled=True, commands=[f"+{command}"])

@@ -113,17 +113,39 @@ def _now_ms(cache: Cache) -> int:
     return int(seconds * 1000 + micros // 1000)
 
 
+def _refreshed(cache: Cache) -> int:
+    """When the entry says that it should be refreshed."""
+    kept = cache.client.get(ENTRY)
+    assert kept.startswith(HEAD)
+    assert kept.endswith(b"{}")
+    high, low = struct.unpack(">HI", kept[len(HEAD) : len(HEAD) + 6])
+    return int((high << 32) + low)
+
+
 @pytest.mark.parametrize("soft_ms", [0, 1, 30_000])
 def test_an_entry_says_when_it_should_be_refreshed(cache: Cache, soft_ms: int) -> None:
     before = _now_ms(cache)
     cache.write(soft_ms)
     after = _now_ms(cache)
-    kept = cache.client.get(ENTRY)
-    assert kept.startswith(HEAD)
-    assert kept.endswith(b"{}")
-    high, low = struct.unpack(">HI", kept[len(HEAD) : len(HEAD) + 6])
-    soft = (high << 32) + low
+    soft = _refreshed(cache)
     assert soft == 0 if soft_ms == 0 else before <= soft - soft_ms <= after
+
+
+def test_it_says_so_where_the_lower_half_of_that_time_begins_anew(cache: Cache) -> None:
+    # Every fifty days, and for less than half a second: which is enough for what is done here.
+    before = _now_ms(cache)
+    soft_ms = (1 << 32) - before % (1 << 32)
+    cache.write(soft_ms)
+    after = _now_ms(cache)
+    assert before <= _refreshed(cache) - soft_ms <= after
+
+
+def test_a_hold_may_last_a_single_millisecond(cache: Cache) -> None:
+    # In a transaction, for which the server's time stands still.
+    with cache.client.pipeline(transaction=True) as pipe:
+        pipe.eval(protocol.INVALIDATE.source, 2, ENTRY, TICKET, 1, CHANNEL)
+        pipe.get(TICKET)
+        assert pipe.execute() == [[0], b"hold"]
 
 
 def test_a_hold_is_kept_as_long_as_the_longest_asked_for(cache: Cache) -> None:

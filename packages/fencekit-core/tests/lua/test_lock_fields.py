@@ -5,15 +5,13 @@ Each of these was asked for by a mutant of the scripts that nobody had noticed (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from redis.exceptions import ResponseError
 
 from fencekit.protocol import lock
 from harness import broken
 from harness.broken import bites
+from harness.conditions import forbidden
 from harness.lab import Lab
 
 
@@ -126,19 +124,9 @@ def test_what_is_read_of_a_free_lock_tells_the_last_from_the_open(lab: Lab) -> N
     assert raw[:4] == [None, -2, str(int(grant.token)).encode(), b"0"]
 
 
-@contextmanager
-def forbidden(lab: Lab, command: str) -> Iterator[None]:
-    """Refuse a command to everybody."""
-    lab.client.acl_setuser("default", enabled=True, commands=[f"-{command}"])
-    try:
-        yield
-    finally:
-        lab.client.acl_setuser("default", enabled=True, commands=[f"+{command}"])
-
-
 def test_a_wake_that_is_forbidden_does_not_undo_the_release(lab: Lab) -> None:
     grant = lab.acquire()
-    with forbidden(lab, "publish"):
+    with forbidden(lab.client, "publish"):
         assert lab.release(grant) is lock.Verdict.RELEASED
     assert lab.record["open"] == "0"
 
@@ -148,7 +136,7 @@ def test_a_record_that_may_not_be_touched_changes_nothing_about_the_release(
     lab: Lab, command: str
 ) -> None:
     grant = lab.acquire()
-    with forbidden(lab, command):
+    with forbidden(lab.client, command):
         assert lab.release(grant) is lock.Verdict.RELEASED
     assert lab.holder is None
 
@@ -156,7 +144,7 @@ def test_a_record_that_may_not_be_touched_changes_nothing_about_the_release(
 @pytest.mark.parametrize("command", ["hmget", "hset", "pexpire", "set"])
 def test_a_grant_that_may_not_be_noted_holds_nothing(lab: Lab, command: str) -> None:
     claimant = lab.claimant()
-    with forbidden(lab, command), pytest.raises(ResponseError, match=r"NOPERM|permission"):
+    with forbidden(lab.client, command), pytest.raises(ResponseError, match=r"NOPERM|permission"):
         lab.arrive(lock.acquire_operation(claimant))
     assert lab.holder is None
     lab.release(lab.acquire())
