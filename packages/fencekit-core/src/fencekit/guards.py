@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencekit.canonical import canonicalize
-from fencekit.claims import BaseClaim, End, MemoPolicy
+from fencekit.claim_base import BaseClaim, End, MemoPolicy
 from fencekit.durations import milliseconds
 from fencekit.errors import (
     FenceKitError,
