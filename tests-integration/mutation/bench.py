@@ -120,6 +120,8 @@ class Bench:
             cwd=ROOT,
             env={
                 **os.environ,
+                # What they do shall give them away, not that they lack the text of a rule.
+                "FENCEKIT_MUTANT": "1",
                 "PYTHONPATH": os.pathsep.join([*sources, str(ROOT / "tests-integration")]),
                 "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
             },

@@ -235,7 +235,8 @@ def test_an_offer_that_is_forbidden_keeps_the_place(queue: Queue) -> None:
     token = int(queue.acquire("a")[1])
     queue.acquire("b", "q")
     with forbidden(queue.client, "publish"):
-        assert queue.release("a", token)[:3] == [1, 0, ""]
+        verdict, left, holder, _, own = queue.release("a", token)
+    assert (verdict, left, holder, own) == (1, 0, "", 0)
     assert queue.queued == ["b"]
     assert record(queue)["open"] == "0"
     assert queue.beat("q", "b")[2].startswith("b:")
