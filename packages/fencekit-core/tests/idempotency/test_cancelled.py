@@ -98,12 +98,15 @@ async def test_a_cancelled_completion_is_sent_again_when_the_with_is_left(
 async def test_a_cancelled_body_is_a_failed_attempt(
     slow: AsyncIdempotencyGuard, record: Record
 ) -> None:
+    inside = asyncio.Event()
+
     async def work() -> None:
         async with slow.begin("job", ttl=HOUR):
+            inside.set()
             await asyncio.sleep(10)
 
     task = asyncio.ensure_future(work())
-    await asyncio.sleep(DELAY * 1.5)
+    await inside.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
