@@ -6,6 +6,10 @@ every test that uses it; a test that kills, stops or configures its server takes
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
+import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +66,46 @@ def skip_unless_installed(kind: ServerKind) -> None:
     """Skip the test, with the reason, where this server is not installed."""
     if kind.find() is None:
         pytest.skip(kind.missing)
+
+
+class OpenWriters:
+    """The stream writers of asyncio that were made here, as long as they live."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # proxies have threads of their own
+        self._made: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+
+    def watch(self) -> None:
+        """Hear of every writer from now on."""
+        make = asyncio.StreamWriter.__init__
+
+        def made(writer: asyncio.StreamWriter, *terms: Any, **more: Any) -> None:
+            make(writer, *terms, **more)
+            with self._lock:
+                self._made.add(writer)
+
+        asyncio.StreamWriter.__init__ = made  # type: ignore[assignment, method-assign]
+
+    def any(self) -> bool:
+        """Whether one is open."""
+        with self._lock:
+            return any(not writer.is_closing() for writer in self._made)
+
+
+_WRITERS = OpenWriters()
+_WRITERS.watch()
+
+
+@pytest.fixture(autouse=True)
+def forgotten_connections() -> Iterator[None]:
+    """Have the collector warn of a connection in the test that forgot it, not in a later one.
+
+    Set up before every other fixture, it is the last to end. It collects only where a connection is
+    open, because to collect after each test would cost the whole run half a minute.
+    """
+    yield
+    if _WRITERS.any():
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
