@@ -69,11 +69,8 @@ async def test_a_run_that_is_cancelled_at_every_step(
         await asyncio.sleep(piece * DELAY / 4)
         task.cancel()
         await asyncio.wait([task])
-        await asyncio.sleep(DELAY * 2.5)
-        if runs:
-            assert record.state == "done", piece
-        else:
-            assert record.state in {None, "retryable"}, piece
+        ended = {"done"} if runs else {None, "retryable"}
+        await eventually_async(lambda ended=ended: record.state in ended)
         assert await slow.run("job", work, ttl=HOUR) == 1
         assert runs == [1], piece
         assert await slow.clear("job")
@@ -82,12 +79,16 @@ async def test_a_run_that_is_cancelled_at_every_step(
 async def test_a_cancelled_completion_is_sent_again_when_the_with_is_left(
     slow: AsyncIdempotencyGuard, record: Record
 ) -> None:
+    inside = asyncio.Event()
+
     async def work() -> None:
         async with slow.begin("job", ttl=HOUR) as claim:
+            inside.set()
             await claim.complete(7)
 
     task = asyncio.ensure_future(work())
-    await asyncio.sleep(DELAY * 1.5)
+    await inside.wait()
+    await asyncio.sleep(DELAY / 2)  # it is sent, and its answer under way
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
