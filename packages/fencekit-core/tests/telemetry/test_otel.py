@@ -32,6 +32,7 @@ from fencekit import (
 )
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.hooks import FenceKitHooks
+from fencekit.keys import names
 from harness.waiting import eventually
 
 from .conftest import Collected
@@ -39,6 +40,7 @@ from .conftest import Collected
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 LEASE, HOUR = timedelta(seconds=30), timedelta(hours=1)
 SHORT = timedelta(milliseconds=300)
+WAITING = {"ttl": LEASE, "wait": LEASE}
 
 
 def lasted(span: Any) -> float:
@@ -59,7 +61,7 @@ def test_a_hold_is_a_span_as_long_as_the_hold_below_the_span_it_began_in(
     with tracer.start_as_current_span("elsewhere"):
         lock.release(handle)
     (hold,) = collected.spans("fencekit.lock.hold")
-    assert 0.2 <= lasted(hold) < 2.0
+    assert 0.2 <= lasted(hold) < 20
     assert hold.start_time is not None
     assert before < hold.start_time <= granted
     assert hold.parent is not None
@@ -81,14 +83,20 @@ def test_a_wait_is_a_span_as_long_as_the_wait(
     collected: Collected, hooks: FenceKitHooks, redis_client: Any
 ) -> None:
     lock = DistributedLock(redis_client, hooks=hooks)
+    began = time.monotonic()
     first = lock.acquire("job", ttl=LEASE, owner_id="worker-1")
-    timer = threading.Timer(0.2, first.release)
-    timer.start()
-    lock.acquire("job", ttl=LEASE, wait=LEASE)
-    timer.join()
+    granted = time.monotonic()
+    waiter = threading.Thread(target=lock.acquire, args=("job",), kwargs=WAITING)
+    waiter.start()
+    wake = names("fencekit", "job").wake
+    eventually(lambda: redis_client.pubsub_numsub(wake)[0][1] == 1, timeout=10)
+    time.sleep(0.2)  # after it has asked, however busy the machine is
+    first.release()
+    waiter.join()
+    ended = time.monotonic()
     at_once, waited = collected.spans("fencekit.lock.acquire")
-    assert lasted(at_once) < 0.15
-    assert 0.2 <= lasted(waited) < 2.0
+    assert lasted(at_once) <= granted - began
+    assert 0.2 <= lasted(waited) <= ended - granted
     assert collected.count("fencekit.lock.grants") == 2
     (point,) = collected.points("fencekit.lock.wait.duration").values()
     assert point.count == 2
@@ -155,7 +163,7 @@ def test_a_lease_that_the_keeper_finds_lost_is_counted_once_below_its_own_span(
     span = assert_lost_once(collected, "lock", "fencekit.lock.hold")
     assert span.parent is not None
     assert span.parent.span_id == request.get_span_context().span_id
-    assert lasted(span) < 2.0
+    assert lasted(span) < 20
 
 
 def test_leases_whose_end_is_never_told_are_forgotten(
@@ -220,7 +228,7 @@ def test_claims_are_counted_by_their_answer_and_timed(
     assert collected.count("fencekit.claim.run.duration", "lost") == 1
     assert collected.count("fencekit.lease.lost", "claim") == 1
     charge, mail, lost = collected.spans("fencekit.claim.run")
-    assert 0.1 <= lasted(charge) < 2.0
+    assert 0.1 <= lasted(charge) < 20
     assert mail.attributes is not None
     assert mail.attributes["fencekit.attempt"] == 2
     assert mail.attributes["fencekit.reclaimed"] is True
