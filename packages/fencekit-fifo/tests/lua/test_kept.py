@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from harness.conditions import forbidden
 from harness.fifo import ALIVE, RETENTION, Queue, falls_without
@@ -177,6 +178,19 @@ def test_a_renewal_prolongs_the_record(queue: Queue) -> None:
     queue.client.pexpire(queue.terms.names.fence, 1_000)
     queue.renew("a", token)
     assert queue.client.pttl(queue.terms.names.fence) > RETENTION
+
+
+@pytest.mark.parametrize("command", ["hset", "pexpire", "set"])
+def test_a_lock_whose_next_grant_may_not_be_noted_is_held_by_nobody(
+    queue: Queue, command: str
+) -> None:
+    token = int(queue.acquire("a")[1])
+    queue.acquire("b")
+    with forbidden(queue.client, command), pytest.raises(ResponseError):
+        queue.release("a", token)
+    assert queue.holder == ""
+    assert queue.beat(oldest="b")[4] == 1
+    assert queue.holder == "b"
 
 
 # -- beats --------------------------------------------------------------------------------------
