@@ -111,8 +111,6 @@ class Run:
             self._find_busy(claim)
         if not claim.started:
             self._find_over(claim)
-        if self._message is not None:
-            self._message.begun()
         return self._work(claim, self._take_lock(claim), call)
 
     # Where nothing began here.
@@ -205,6 +203,8 @@ class Run:
     def _work(self, claim: Claim, handle: LockHandle | None, call: Callable[[], Any]) -> Any:
         token = current.set(TaskClaim(claim, handle, self._terms.lease))
         try:
+            if self._message is not None:
+                self._message.begun()
             result = call()
         except BaseException as error:
             self._end_badly(claim, error)
