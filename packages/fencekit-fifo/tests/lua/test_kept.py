@@ -127,6 +127,7 @@ def test_whoever_withdraws_what_it_was_granted_has_given_it_back(queue: Queue) -
     token = int(queue.acquire("a")[1])
     assert queue.withdraw("a")[0] == 1
     assert (record(queue)["last"], record(queue)["open"]) == (str(token), "0")
+    assert record(queue)["floor"] == str(token - 1)
     queue.release("b", int(queue.acquire("b")[1]))
     assert record(queue)["lapsed"] == ""
     assert queue.release("a", token)[0] == 2
