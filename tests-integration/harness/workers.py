@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from kombu import pools
+from kombu import Connection, pools
 
 from harness.processes import Process
 from harness.waiting import eventually
@@ -106,6 +106,7 @@ class Effects:
     """What the tasks of `harness.celery_tasks` did, by key."""
 
     def __init__(self, server: Server) -> None:
+        self._url = server.url
         self.client: Any = redis.Redis.from_url(server.url)
 
     def count(self, kind: str, key: str) -> int:
@@ -132,12 +133,20 @@ class Effects:
     def redeliver(self) -> int:
         """Have the broker deliver again what was taken and is not acknowledged; returns how many.
 
-        As the end of the visibility timeout would, without waiting for it.
+        As the end of the visibility timeout would, without waiting for it, and without a worker
+        of a pool that looks for such messages.
         """
         tags = self.client.zrange("unacked_index", 0, -1)
         for tag in tags:
             self.client.zadd("unacked_index", {tag: time.time() - 1_000_000})
+        connect: Any = Connection
+        with connect(self._url) as connection, connection.channel() as channel:
+            channel.qos.restore_visible(num=len(tags))
         return len(tags)
+
+    def forget_messages(self) -> None:
+        """Have the broker forget what is queued, and what was taken and is not acknowledged."""
+        self.client.delete("celery", "unacked", "unacked_index")
 
     def close(self) -> None:
         """Close the connection."""

@@ -71,6 +71,8 @@ def pool(
         if other != name or not worker.process.alive:
             worker.kill()
             del workers[other]
+            # What it had done and not acknowledged is no message to the next.
+            Effects(broker).forget_messages()
     if name not in workers:
         workers[name] = Worker(broker, pool=name, concurrency=4)
         workers[name].ready()

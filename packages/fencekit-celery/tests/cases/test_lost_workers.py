@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from celery import VERSION as CELERY
 from celery import chain, chord
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
@@ -70,7 +71,7 @@ def start_worker(broker: Server, workers: dict[str, Worker]) -> Iterator[StartWo
             return stack.enter_context(Worker(broker, **options)).ready()
 
         yield start
-    Effects(broker).client.delete("celery", "unacked", "unacked_index")
+    Effects(broker).forget_messages()
 
 
 def value(result: Any, timeout: float = PATIENCE) -> Any:
@@ -124,7 +125,7 @@ def test_powertools_5714_what_a_stalled_run_ends_with_does_not_count(
 def test_every_pool_recovers_and_keeps_what_is_being_run(
     tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
 ) -> None:
-    # Celery 5.6 acknowledges on these pools up to 2 s late: it looks once in its wait for messages.
+    # Celery 5.6 acknowledges up to 2 s late on gevent and eventlet: between its waits for messages.
     first = start_worker(pool=pool, visibility=4)
     killed, end = fresh_key(), fresh_key()
     result = chain(tasks["once"].s(killed, [["sleep", 1]], "paid"), tasks["collect"].s(end)).delay()
@@ -337,6 +338,10 @@ def test_a_cold_shutdown_that_celery_cannot_do_leaves_the_key_free(
     result = tasks[name].delay(key, [["sleep", 2]], "whole")
     effects.wait("runs", key)
     first.signal(signal.SIGQUIT)
+    if pool == "solo" and CELERY[:2] == (5, 6):
+        # It notes that it has to end after what raises: it takes no more messages, and stays.
+        eventually(result.ready, PATIENCE)
+        first.signal(signal.SIGTERM)
     first.ended()
     assert result.state == ("FAILURE" if pool == "solo" else "PENDING")
     assert effects.client.hlen("unacked") == effects.client.llen("celery") == 0
