@@ -19,7 +19,7 @@ from conformance.stage import LONG, Rig, entered, got, ms
 from fencekit import DistributedLock, FencedOutError, FenceKitError, ReplicationError
 from fencekit.keys import names
 from harness.proxy import Proxy
-from harness.topologies import Replication, Sentinels, sentinel
+from harness.topologies import Replication, Sentinels, in_step, sentinel
 from harness.waiting import eventually
 
 RigAt = Callable[..., Rig]
@@ -61,7 +61,7 @@ async def test_a_sentinel_failover_that_loses_writes(
     async with entered(rig.lock(min_replicas=2).hold("job", ttl=LONG)) as handle:
         first = handle.token
     assert await got(guard.run("charge", lambda: "once", ttl=LONG)) == "once"
-    old.call("WAIT", 2, 1000)
+    eventually(lambda: in_step(old, 2))
     # Nothing more arrives: the stopped replicas are cut off, and find nobody when they wake up.
     for server in replicas:
         server.pause()
@@ -180,7 +180,7 @@ async def test_readonly_after_a_demotion_is_healed_by_reconnecting(
         lock, guard = rig.lock(), rig.guard()
         handle = await got(lock.acquire("job", ttl=ms(1500), renew=True))
         claims = await got(guard.begin_many(["a", "b"], ttl=LONG))
-        old.call("WAIT", 1, 1000)
+        eventually(lambda: in_step(old, 1))
         new = replica.promote()
         old.call("REPLICAOF", new.host, new.port)
         proxy.server = (new.host, new.port)

@@ -23,7 +23,8 @@ from fencekit.fifo import FifoLock, LeaseLost, SyncFifoLock
 from fencekit.protocol.claim import BeginOutcome
 from harness.caches import Profile, opened_kit
 from harness.proxy import Proxy
-from harness.topologies import Replication
+from harness.topologies import Replication, in_step
+from harness.waiting import eventually
 
 RigAt = Callable[..., Rig]
 OLD, NEW = Profile(id=1, name="old"), Profile(id=1, name="new")
@@ -39,7 +40,7 @@ class Address:
 
     def catch_up(self) -> None:
         """Return once the replica has everything."""
-        assert self._servers.primary.call("WAIT", 1, 3000) == 1
+        eventually(lambda: in_step(self._servers.primary, 1))
 
     def fall_behind(self) -> None:
         """Nothing that is written from now on arrives at the replica."""

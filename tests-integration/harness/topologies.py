@@ -25,6 +25,7 @@ __all__ = [
     "Sentinels",
     "StallableReplica",
     "cluster",
+    "in_step",
     "primary_with_replicas",
     "sentinel",
 ]
@@ -209,7 +210,7 @@ class Replication(Group):
         self.primary = self._stack.enter_context(start(kind, args=(*_PRIMARY_ARGS, *args)))
         self.url = self.primary.url
         self.replicas = [StallableReplica(self.primary, kind, self._stack) for _ in range(replicas)]
-        eventually(lambda: _in_step(self.primary, replicas), timeout=10)
+        eventually(lambda: in_step(self.primary, replicas), timeout=10)
 
 
 class Sentinels(Group):
@@ -236,7 +237,7 @@ class Sentinels(Group):
             lambda: primary.info("replication")["connected_slaves"] == str(replicas), timeout=10
         )
         quorum = sentinels // 2 + 1
-        eventually(lambda: _in_step(primary, replicas), timeout=10)
+        eventually(lambda: in_step(primary, replicas), timeout=10)
         self.sentinels: list[Server] = []
         for index in range(sentinels):
             config = _sentinel_config(self.service, primary.port, quorum, down_after_ms, index)
@@ -315,8 +316,12 @@ def sentinel(
     return Sentinels(kind or default_kind(), replicas, sentinels, down_after_ms)
 
 
-def _in_step(primary: Server, replicas: int) -> bool:
-    """Tell whether a write reaches so many replicas: a link that is up may not carry any yet."""
+def in_step(primary: Server, replicas: int) -> bool:
+    """Tell whether a write reaches so many replicas, and with it all that was written before.
+
+    A link that is up may not carry any yet; and WAIT alone waits for nobody's writes but its own
+    connection's.
+    """
     with Wire(primary.unix_path) as wire, contextlib.suppress(ReplyError):
         wire.call("SET", "harness:in-step", "1", "PX", 1)
         wire.call("DEL", "harness:in-step")
