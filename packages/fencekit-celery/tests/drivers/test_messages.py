@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, chain, chord
 
-from fencekit import DistributedLock
-from fencekit.celery import StillBusy, configure, idempotent_task
+from fencekit import DistributedLock, IdempotencyGuard
+from fencekit.celery import StillBusy, configure, idempotent_task, unique_task
 from harness.by_hand import Hand
 from harness.clients import opened
 from harness.workers import close_app
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWa
 
 @pytest.fixture
 def app(redis_url: str) -> Iterator[Any]:
-    app: Any = Celery("hand", broker=redis_url, backend=redis_url, set_as_current=False)
+    # Results in memory have nothing to unsubscribe from when they go.
+    app: Any = Celery("hand", broker=redis_url, backend="cache+memory://", set_as_current=False)
     app.conf.update(task_acks_late=True, task_reject_on_worker_lost=True)
     with opened(redis_url) as client:
         configure(app, redis=client)
@@ -68,3 +69,60 @@ def test_a_message_waits_for_a_lock_no_longer_than_it_may(
         str(at) for at in range(1, len(pauses) + 1)
     ]
     assert runs == []
+
+
+def test_what_others_wait_for_is_sent_also_when_its_place_is_taken(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where only the options of the first steps are known: the results stay PENDING."""
+
+    @app.task(name="export", shared=False)
+    @unique_task(key=lambda: "all of them")
+    def export(names: Any) -> Any:
+        return names
+
+    @app.task(name="pick", shared=False)
+    def pick(name: str) -> str:
+        return name
+
+    @app.task(name="stand-in", shared=False, bind=True)
+    def stand_in(self: Any, name: str) -> Any:
+        return self.replace(export.s(name))
+
+    export.delay("a")
+    assert export.delay("a").id == queued(redis_client)[0]["id"]
+    hand.take()  # it runs elsewhere, and has its place
+    last = chain(pick.s("b"), export.s()).delay()
+    body = chord([pick.s("c"), pick.s("d")])(export.s())
+    replaced = stand_in.delay("e")
+    export.apply_async(("f",), link=pick.s())
+    while hand.step() is not None:
+        pass
+    assert [last.result, body.result, replaced.result] == ["b", ["c", "d"], "e"]
+    assert export.delay("a").id not in {last.id, body.id, replaced.id}
+
+
+def test_a_copy_that_is_dropped_gives_its_place_back(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where what is ignored is taken for what comes back: nothing is sent for an hour."""
+
+    @app.task(name="copy", shared=False)
+    @unique_task(key="name")
+    @idempotent_task(key=lambda name: name, on_busy="drop", fingerprint=None)
+    def dropped(name: str) -> str:
+        return name
+
+    @app.task(name="other", shared=False)
+    @unique_task(key="name")
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def put_off(name: str) -> str:
+        return name
+
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR) as claim:
+        first, other = dropped.delay("a"), put_off.delay("a")
+        hand.step()
+        hand.step()
+        assert dropped.delay("a").id != first.id
+        assert put_off.delay("a").id == other.id
+        claim.release()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chord, group, signals
+from celery.exceptions import Ignore, Reject
 
 from fencekit.celery import AlreadyQueued, configure, idempotent_task, unique_task
 from harness.clients import opened
@@ -99,13 +100,23 @@ def test_only_the_owner_frees_the_place(export: Any, redis_client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "left"), [("SUCCESS", 0), ("FAILURE", 0), ("RETRY", 1), ("IGNORED", 1)]
+    ("state", "how", "left"),
+    [
+        ("SUCCESS", None, 0),
+        ("FAILURE", None, 0),
+        ("RETRY", None, 1),
+        ("IGNORED", Ignore(), 0),
+        ("REJECTED", Reject("no"), 0),
+        ("REJECTED", Reject("later", requeue=True), 1),
+    ],
 )
 def test_the_end_of_a_run_frees_the_place(
-    export: Any, redis_client: Any, state: str, left: int
+    export: Any, redis_client: Any, state: str, how: Any, left: int
 ) -> None:
     result = export.delay("a")
-    signals.task_postrun.send(sender=export, task_id=result.id, args=("a",), kwargs={}, state=state)
+    signals.task_postrun.send(
+        sender=export, task_id=result.id, args=("a",), kwargs={}, state=state, retval=how
+    )
     assert len(redis_client.keys("*:unique")) == left
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from celery.app.task import Context
 
-__all__ = ["Delivery", "running_delivery", "running_task"]
+__all__ = ["Delivery", "running_delivery", "running_task", "was_put_off"]
 
 _log = logging.getLogger("fencekit.celery")
 
@@ -34,6 +34,7 @@ _MOST_DOUBLINGS: Final = 16
 _MARK: Final = "_fencekit_publish"
 _END: Final = "_fencekit_end"
 _ENTERED: Final = "_fencekit_entered"
+_PUT_OFF: Final = "_fencekit_put_off"
 
 
 class Delivery:
@@ -175,6 +176,7 @@ class Delivery:
                 self.blame()
                 raise
             raise Reject(error, requeue=True) from error
+        setattr(self.request, _PUT_OFF, True)
         raise Ignore(f"{why}: {self.task.name}[{self.id}] comes back in {pause:.2f} s")
 
     @property
@@ -264,6 +266,11 @@ def running_delivery(task: Task) -> Delivery | None:
         return None
     entered[_ENTERED] = True
     return Delivery(task, request)
+
+
+def was_put_off(request: Context) -> bool:
+    """Whether the message of a run that was ignored comes back."""
+    return _PUT_OFF in request.__dict__
 
 
 def _note_success(sender: Task, **_: Any) -> None:

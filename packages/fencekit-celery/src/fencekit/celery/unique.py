@@ -23,6 +23,7 @@ from celery import Task, signals, states
 from fencekit.canonical import idempotency_key
 from fencekit.celery.arguments import Parameters, Pick, Picked
 from fencekit.celery.decorator import check_function
+from fencekit.celery.deliveries import was_put_off
 from fencekit.celery.durations import Duration, duration
 from fencekit.celery.errors import AlreadyQueued
 from fencekit.celery.places import free_operation, take_operation
@@ -38,7 +39,9 @@ R = TypeVar("R")
 _log = logging.getLogger("fencekit.celery")
 
 _ATTRIBUTE: Final = "_fencekit_unique"
-_CANVAS: Final = ("group_id", "chord", "chain")
+# What a message has that others wait for: for its result, for what is sent after it, or because it
+# stands for another. The last step of a chain has an empty one.
+_AWAITED: Final = ("group_id", "chord", "link", "replaced_task_nesting")
 
 
 def unique_task(
@@ -51,14 +54,14 @@ def unique_task(
     """Have ``delay()`` send nothing while a message with this key is on its way or running.
 
     Put it below ``@shared_task`` or ``@app.task``, above ``@idempotent_task`` if both are wanted.
-    Within a chain, chord or group a message is always sent, and so is a retry. With an open
-    transaction of Django the place is taken, and the message sent, when it commits; a duplicate is
-    then noticed too late to be told.
+    A message within a chain, chord or group, with a callback, or in place of another
+    (``replace``) is always sent, and so is a retry. With an open transaction of Django the place is
+    taken, and the message sent, when it commits; a duplicate is then noticed too late to be told.
 
     Args:
         key: what the work is, as for `idempotent_task`.
         until: free the place when the message begins to run, or when it has succeeded, failed or
-            been revoked.
+            been revoked or dropped.
         ttl: when the place is free at the latest, if nothing frees it.
         on_duplicate: ``"return"`` returns the result object of the message that is there;
             ``"raise"`` raises `AlreadyQueued`.
@@ -127,7 +130,7 @@ class Unique:
             send = functools.partial(inherited, task, args, kwargs, task_id=task_id, **options)
             if task.app.conf.task_always_eager or options.get("retries"):
                 return send()
-            if any(options.get(name) for name in _CANVAS):
+            if options.get("chain") is not None or any(map(options.get, _AWAITED)):
                 return send()
             return self._send(task, task_id, args or (), kwargs or {}, send)
 
@@ -236,14 +239,25 @@ def _on_prerun(
 def _on_end(
     sender: Any = None,
     task_id: str = "",
+    *,
     args: Any = (),
     kwargs: Any = None,
     state: str = states.FAILURE,
+    retval: Any = None,
     **_: Any,
 ) -> None:
     unique: Unique | None = getattr(sender, _ATTRIBUTE, None)
-    if unique is not None and state in (states.SUCCESS, states.FAILURE):
+    if unique is not None and not _comes_back(sender, state, retval):
         unique.free(sender, task_id, args, kwargs)
+
+
+def _comes_back(task: Task, state: str, how: Any) -> bool:
+    """Whether a message whose run has ended so is run again."""
+    if state == states.IGNORED:
+        return was_put_off(task.request)
+    if state == states.REJECTED:
+        return bool(getattr(how, "requeue", False))
+    return state not in (states.SUCCESS, states.FAILURE)
 
 
 def _on_revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
