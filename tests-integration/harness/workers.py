@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from kombu import Connection, pools
+from kombu import pools
+from kombu.connection import Connection
 
 from harness.processes import Process
 from harness.waiting import eventually
