@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from celery.app.trace import trace_task_ret
+from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
 
 __all__ = ["Hand"]
@@ -20,10 +26,10 @@ class Hand:
         self._app = app
         self.ends: list[str] = []
 
-    def take(self, queue: str = "celery", *, redelivered: bool = False) -> Any:
+    def take(self, queue: str = "celery") -> Any:
         """Take the next message; None where there is none."""
         with self._app.connection_for_read() as connection:
-            simple = connection.SimpleQueue(queue)
+            simple = connection.SimpleQueue(queue, accept=self._app.conf.accept_content)
             try:
                 message = simple.get(block=False)
             except simple.Empty:
@@ -31,26 +37,43 @@ class Hand:
             finally:
                 simple.close()
             message.ack()
-        if redelivered:
-            message.delivery_info["redelivered"] = True
         return message
 
-    def run(self, message: Any) -> Request:
-        """Run a message; returns the request that was made of it."""
-
-        def reject(_log: Any, _errors: Any, requeue: bool = False) -> None:  # noqa: FBT001, FBT002 - Celery's
-            self.ends.append("requeued" if requeue else "rejected")
-
-        request = Request(
+    def run(self, message: Any, *, redelivered: bool = False) -> Any:
+        """Run a message, any number of times; returns the request that was made of it."""
+        message.delivery_info["redelivered"] = redelivered
+        request: Any = Request(
             message,
             app=self._app,
             on_ack=lambda *_: self.ends.append("acknowledged"),
-            on_reject=reject,
+            on_reject=lambda _log, _errors, again: self.ends.append(
+                "requeued" if again else "rejected"
+            ),
         )
-        request.execute()
+        with suppress(TaskRevokedError):  # acknowledged, and its state is written
+            request.execute_using_pool(_Pool(self._app))
         return request
 
-    def step(self, queue: str = "celery", *, redelivered: bool = False) -> Request | None:
+    def step(self, queue: str = "celery") -> Any:
         """Take the next message and run it; None where there is none."""
-        message = self.take(queue, redelivered=redelivered)
+        message = self.take(queue)
         return None if message is None else self.run(message)
+
+
+class _Pool:
+    """Does at once what it is given."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def apply_async(
+        self,
+        _trace: Any,
+        *,
+        args: tuple[Any, ...],
+        callback: Callable[[Any], None],
+        accept_callback: Callable[[int, float], None],
+        **_: Any,
+    ) -> None:
+        accept_callback(os.getpid(), time.monotonic())
+        callback(trace_task_ret(*args, app=self._app))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -69,6 +70,52 @@ def test_a_message_waits_for_a_lock_no_longer_than_it_may(
         str(at) for at in range(1, len(pauses) + 1)
     ]
     assert runs == []
+
+
+def test_what_a_message_shows_of_its_arguments_stays_what_its_sender_said(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where a message is described anew: a secret is in logs and events when it comes back."""
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def pay(name: str, card: str) -> None: ...
+
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR) as claim:
+        pay.apply_async(("a", "4242"), argsrepr="('a', ***)", kwargsrepr="{none}")
+        hand.step()
+        claim.release()
+    (headers,) = queued(redis_client)
+    assert headers["fencekit_deferred"]
+    assert (headers["argsrepr"], headers["kwargsrepr"]) == ("('a', ***)", "{none}")
+
+
+class Colour(str, Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("accepted", [{"json", "pickle"}, ["application/json", "pickle"]])
+@pytest.mark.parametrize("value", [{1: (2, 3)}, Colour.RED, Colour, "text"])
+def test_a_message_in_another_encoding_comes_back_with_the_same_arguments(
+    app: Any, hand: Hand, redis_client: Any, value: Any, accepted: Any
+) -> None:
+    """Red where the task's own encoding is taken as long as it does not fail."""
+    app.conf.accept_content = accepted
+    seen = []
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def pay(name: str, value: Any) -> None:
+        seen.append(value if name else None)
+
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR) as claim:
+        pay.apply_async(("a", value), serializer="pickle")
+        hand.step()
+        claim.release()
+    hand.step()
+    assert hand.ends == ["acknowledged"] * 2
+    assert seen == [value]
+    assert type(seen[0]) is type(value)
 
 
 def test_what_others_wait_for_is_sent_also_when_its_place_is_taken(

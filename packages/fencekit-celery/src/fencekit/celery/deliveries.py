@@ -12,6 +12,7 @@ from kombu.exceptions import EncodeError
 
 from celery import Task, current_task, signals, states
 from celery.exceptions import Ignore, Reject
+from fencekit.celery.encodings import encodings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,11 +207,18 @@ class Delivery:
             HEADER: deferred,
         }
         options["ignore_result"] = self._ignores_result
+        # What its sender has hidden stays so.
+        options.update(argsrepr=request.get("argsrepr"), kwargsrepr=request.get("kwargsrepr"))
         options.update(_route(request.delivery_info or {}, options))
         # Else `send_task` makes the message its own parent, and the task its own child.
         request.called_directly = True
-        first, others = options.pop("serializer", None), task.app.conf.accept_content
-        for serializer in (first, *others):
+        conf = task.app.conf
+        tried = encodings(
+            options.pop("serializer", None) or conf.task_serializer,
+            conf.accept_content,
+            [list(request.args), dict(request.kwargs)],
+        )
+        for serializer in tried:
             try:
                 task.app.send_task(
                     task.name,
@@ -223,8 +231,7 @@ class Delivery:
                     **options,
                 )
             except EncodeError:
-                # It came in another encoding than the task's own, which is not told.
-                if serializer == others[-1]:
+                if serializer == tried[-1]:
                     raise
             else:
                 return
