@@ -95,6 +95,30 @@ def test_eager_direct_and_canvas(app: Any) -> None:
     assert runs == ["a", "b"]
 
 
+@pytest.mark.parametrize("bind", [False, True])
+def test_the_body_of_a_task_goes_by_the_name_of_its_task(app: Any, *, bind: bool) -> None:
+    """Red where a body that is called as a function has a key of its own."""
+    runs = []
+
+    def body(name: str) -> str:
+        runs.append(name)
+        return name
+
+    def bound(self: Any, name: str) -> str:
+        return f"{self.name} {body(name)}"
+
+    pay = app.task(name="pay", shared=False, bind=bind)(
+        idempotent_task(key="name")(bound if bind else body)
+    )
+
+    @app.task(name="other", shared=False)
+    def other() -> Any:
+        return pay.run("a")
+
+    assert pay.delay("a").get() == other.delay().get()
+    assert runs == ["a"]
+
+
 def test_another_payload_is_told(app: Any) -> None:
     @app.task(shared=False)
     @idempotent_task(key="order_id")

@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from celery import Celery, chain, chord
+from celery import Celery, Task, chain, chord
 
-from fencekit import DistributedLock, IdempotencyGuard
+from fencekit import DistributedLock, IdempotencyGuard, idempotency_key
 from fencekit.celery import StillBusy, configure, idempotent_task, unique_task
 from harness.by_hand import Hand
 from harness.clients import opened
@@ -116,6 +116,42 @@ def test_a_message_in_another_encoding_comes_back_with_the_same_arguments(
     assert hand.ends == ["acknowledged"] * 2
     assert seen == [value]
     assert type(seen[0]) is type(value)
+
+
+def test_a_body_that_is_overridden_is_its_own_tasks(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where only the outermost body is known: two tasks share a key, and fail while it is busy.
+
+    They must wait instead.
+    """
+    runs = []
+
+    class Paying(Task):  # type: ignore[misc]
+        @idempotent_task(key="name", fingerprint=None)
+        def run(self, name: str) -> Any:
+            runs.append(self.name)
+            return [self.name, name]
+
+    class Charging(Paying):
+        name = "charge"
+
+        def run(self, name: str) -> Any:
+            return super().run(name)
+
+    class Refunding(Charging):
+        name = "refund"
+
+    charge, refund = app.register_task(Charging()), app.register_task(Refunding())
+    guard = IdempotencyGuard(redis_client)
+    with guard.begin(idempotency_key({"name": "a"}, namespace="charge"), ttl=HOUR) as claim:
+        results = [charge.delay("a"), refund.delay("a")]
+        hand.step()
+        hand.step()
+        claim.release()
+    assert runs == ["refund"]
+    hand.step()
+    assert [result.result for result in results] == [["charge", "a"], ["refund", "a"]]
 
 
 def test_what_others_wait_for_is_sent_also_when_its_place_is_taken(

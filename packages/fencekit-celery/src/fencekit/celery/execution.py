@@ -18,6 +18,7 @@ from fencekit.keys import check_name, names_of_a_job
 from fencekit.protocol.claim import Terms as ClaimTerms
 
 if TYPE_CHECKING:
+    from fencekit.celery.deliveries import Delivery
     from fencekit.idempotency import IdempotencyGuard
     from fencekit.locks import DistributedLock
 
@@ -73,9 +74,7 @@ class Execution:
         task = running_task()
         serializers = None if task is None else self._serializers_of(task)
         if task is None or serializers is None:
-            task, delivery, name = None, None, self._default_name
-            app = cast("Celery", current_app)  # a proxy of one
-            serializers = _serializers(app)
+            delivery, app, name, serializers = self._called_otherwise(args, task)
         else:
             delivery, app, name = running_delivery(task), task.app, str(task.name)
         try:
@@ -101,10 +100,25 @@ class Execution:
             raise
         return run.answer(lambda: self.function(*args, **kwargs))
 
-    @property
-    def _default_name(self) -> str:
-        """What Celery names the task unless it is told otherwise."""
-        return f"{self.function.__module__}.{self.function.__name__}"
+    def _called_otherwise(
+        self, args: tuple[Any, ...], running: Task | None
+    ) -> tuple[Delivery | None, Celery, str, tuple[str, str]]:
+        """The message, the app, the name and the serializers where this is no task's outermost body.
+
+        Called by a method of the task that overrides the body, it is the body all the same. Called
+        as a function, it goes by its task's name, as that task's messages do.
+        """
+        own = args[0] if args and isinstance(args[0], Task) else None
+        if own is not None:
+            delivery = running_delivery(own) if own is running else None
+            return delivery, own.app, str(own.name), _serializers(own.app, own.serializer)
+        app = cast("Celery", current_app if running is None else running.app)  # or a proxy of one
+        if app.finalized or app.autofinalize:
+            for name, task in sorted(app.tasks.items()):
+                if execution_of(task) is self:
+                    return None, app, name, _serializers(app, task.serializer)
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        return None, app, name, _serializers(app)
 
     def _claim_terms(
         self, guard: IdempotencyGuard, arguments: dict[str, Any], task: str, message: str
