@@ -21,21 +21,42 @@
 --          {'exhausted', error, n}          n attempts were begun; the last error, empty if none
 --          {'mismatch'}                     another fingerprint is on record
 --          {'ended', how}                   this attempt is over: a late copy starts nothing
---
--- @include "claim"
 local idem = KEYS[1]
 local owner, attempt, lease_ms, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local fingerprint, max_attempts, reclaim, task_id = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 
+-- Server time in microseconds, and in milliseconds.
+local function clock()
+  local now = redis.call('TIME')
+  local us = now[1] * 1000000 + now[2]
+  return us, math.floor(us / 1000)
+end
+
+if redis.call('EXISTS', idem) == 0 then
+  -- As it nearly always is: nothing is known of the key.
+  local now_us, now = clock()
+  redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', 1,
+    'lease_until', now + lease_ms, 'last', now_us, 'open', now_us, 'task_id', task_id,
+    'fingerprint', fingerprint, 'floor', now_us - 1)
+  -- Without a TTL it would stand for ever: it goes again if none can be set.
+  local set = redis.pcall('PEXPIRE', idem, math.max(ttl_ms, lease_ms))
+  if type(set) == 'table' and set.err then
+    redis.call('DEL', idem)
+    return set
+  end
+  return {'begun', now_us, 1}
+end
+
 local r = redis.call('HMGET', idem, 'state', 'last', 'ended', 'fingerprint', 'encoding', 'result', 'published', 'task_id')
 local state, last, ended, known = r[1], r[2] and tonumber(r[2]), r[3], r[4] or ''
-
 if fingerprint ~= '' and known ~= '' and fingerprint ~= known then
   return {'mismatch'}
 elseif state == 'done' then
   return {'done', r[5] or '', r[6] or '', r[7] or '', r[8] or ''}
 end
 
+-- What is rare stands behind its include: every call makes its functions anew.
+-- @include "claim"
 local held = {}
 if state then
   held = redis.call('HMGET', idem, 'owner', 'attempt', 'attempts', 'lease_until', 'open', 'began', 'error', 'floor')
@@ -48,9 +69,7 @@ if how then
   return {'ended', how}
 end
 
-local clock = redis.call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now = math.floor(now_us / 1000)
+local now_us, now = clock()
 local attempts, began = tonumber(held[3] or 0), 'begun'
 if state == 'running' then
   local lease_until = tonumber(held[4])
@@ -72,11 +91,8 @@ local exhausted = max_attempts > 0 and attempts >= max_attempts
 if began == 'reclaimed' then
   ended = with_ended(ended, held[2], exhausted and 'e' or 'x')
 end
-local exists = last or ended
--- A record that exists gets its TTL first: if the write after it is refused, nothing has begun.
-if exists then
-  live_at_least(idem, math.max(ttl_ms, lease_ms))
-end
+-- The TTL first: if the write after it is refused, nothing has begun.
+live_at_least(idem, math.max(ttl_ms, lease_ms))
 local token = math.max((last or 0) + 1, now_us)
 if exhausted then
   -- The fence rises, so that an attempt which still runs is shut out.
@@ -85,20 +101,8 @@ if exhausted then
 end
 
 attempts = attempts + 1
-if exists then
-  redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', attempts,
-    'lease_until', now + lease_ms, 'last', token, 'open', token, 'task_id', task_id,
-    'fingerprint', known ~= '' and known or fingerprint, 'floor', last and held[8] or token - 1,
-    'began', began, 'ended', ended or '')
-  return {began, token, attempts}
-end
 redis.call('HSET', idem, 'state', 'running', 'owner', owner, 'attempt', attempt, 'attempts', attempts,
   'lease_until', now + lease_ms, 'last', token, 'open', token, 'task_id', task_id,
-  'fingerprint', fingerprint, 'floor', token - 1)
--- Without a TTL it would stand for ever: it goes again if none can be set.
-local set = redis.pcall('PEXPIRE', idem, math.max(ttl_ms, lease_ms))
-if type(set) == 'table' and set.err then
-  redis.call('DEL', idem)
-  return set
-end
+  'fingerprint', known ~= '' and known or fingerprint, 'floor', last and held[8] or token - 1,
+  'began', began, 'ended', ended or '')
 return {began, token, attempts}
