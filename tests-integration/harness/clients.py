@@ -88,6 +88,12 @@ async def aclose(client: Any) -> None:
     """Close an async client and all its connections."""
     for part in (client, *getattr(client, _WATCHERS, ())):
         await part.aclose()
+    nodes = getattr(client, "nodes_manager", None)
+    if nodes is not None:
+        # A cluster client that is to look at the cluster anew, as after an error of a connection,
+        # takes itself for closed, and closes nothing.
+        for part in ("nodes_cache", "startup_nodes"):
+            await nodes.aclose(part)
 
 
 @contextmanager

@@ -240,20 +240,21 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(len(self.connections) + 1)
         self.connections.append(connection)
+        ends, link = [writer], None
         try:
-            upstream_reader, upstream_writer = await asyncio.open_connection(*self.server)
-        except OSError:
-            connection.open = False
-            writer.transport.abort()
-            return
-        link = _Link(self, connection, (reader, writer), (upstream_reader, upstream_writer))
-        self._links.add(link)
-        try:
-            await (link.relay() if self._raw else link.run())
+            # The server may be down, or the client gone by now.
+            with contextlib.suppress(OSError):
+                upstream = await asyncio.open_connection(*self.server)
+                ends.append(upstream[1])
+                link = _Link(self, connection, (reader, writer), upstream)
+                self._links.add(link)
+                await (link.relay() if self._raw else link.run())
         finally:
             connection.open = False
-            self._links.discard(link)
-            link.abort()
+            if link is not None:
+                self._links.discard(link)
+            for end in ends:
+                end.transport.abort()
 
 
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]

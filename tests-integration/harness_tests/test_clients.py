@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from harness.clients import Family, aopened, opened
+from harness.waiting import eventually
 
 if TYPE_CHECKING:
     from harness.fixtures import ServerPool
@@ -42,6 +43,22 @@ async def test_cluster(cluster_server: Cluster, family: Family, resp: Literal[2,
             assert cluster_server.node_of(key).call("GET", key) == key.encode()
     async with aopened(cluster_server.url, **options) as client:
         assert await client.get("a") == b"a"
+
+
+@families
+async def test_a_cluster_client_is_closed_also_where_it_is_to_look_anew(
+    cluster_server: Cluster, family: Family
+) -> None:
+    """Red before: its connections were left open, and collected in whatever test came next."""
+    async with aopened(cluster_server.url, family=family, topology="cluster") as client:
+        for key in "abcdef":
+            await client.get(key)
+        client._initialize = True  # as after an error of a connection
+    eventually(
+        lambda: all(
+            len(node.call("CLIENT", "LIST").splitlines()) == 1 for node in cluster_server.nodes
+        )
+    )
 
 
 @families

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,12 +22,13 @@ from harness.faults import (
     containing,
     named,
 )
+from harness.proxy import Proxy
+from harness.waiting import eventually
 from harness.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.proxy import Proxy
     from harness.servers import Server
 
 
@@ -39,6 +44,29 @@ def test_without_a_fault_everything_passes(server: Server, proxy: Proxy, wire: W
     assert wire.call("GET", "big") == big
     assert server.call("GET", "big") == big
     assert dict(proxy.counts) == {"SET": 1, "GET": 1}
+
+
+def test_a_client_that_is_gone_before_its_turn_leaves_nothing_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red before: the connection to the server was left open, and collected some tests later."""
+    connect, connected = asyncio.open_connection, threading.Event()
+
+    async def late(*address: Any) -> Any:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()  # by a reset, which is told at once
+        await asyncio.sleep(0.1)
+        try:
+            return await connect(*address)
+        finally:
+            connected.set()
+
+    with Proxy.before(server) as proxy:
+        monkeypatch.setattr("harness.proxy.asyncio.open_connection", late)
+        client = socket.create_connection((proxy.host, proxy.port))
+        assert connected.wait(5)
+        eventually(lambda: len(server.call("CLIENT", "LIST").splitlines()) == 1)
+        assert proxy.open_connections == []
 
 
 def test_pipelines_keep_their_order(wire: Wire) -> None:
