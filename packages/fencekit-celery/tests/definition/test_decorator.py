@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, Task
 
-from fencekit.celery import current_claim, idempotent_task
+from fencekit.celery import current_claim, idempotent_task, unique_task
 from fencekit.celery.durations import duration
 
 
 def pay(order_id: str, amount: int = 1) -> int:
     """Pay an order."""
     return amount if order_id else 0
+
+
+async def later(order_id: str) -> str:
+    return order_id
 
 
 def test_the_function_stays_as_it_was() -> None:
@@ -38,6 +43,8 @@ def test_celery_checks_calls_as_before() -> None:
         ({"key": "order"}, ValueError, "'order' is no parameter of pay, which has order_id"),
         ({"key": lambda order: order}, ValueError, "'order' is no parameter"),
         ({"key": lambda *order: order}, TypeError, "by name"),
+        ({"key": str}, TypeError, "wrap it"),
+        ({"key": later}, TypeError, "async"),
         ({"key": ()}, ValueError, "at least one"),
         ({"key": 7}, TypeError, "not int"),
         ({"key": "order_id", "fingerprint": "sum"}, ValueError, "fingerprint: 'sum'"),
@@ -66,7 +73,8 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_what_celery_would_not_run_is_refused() -> None:
-    async def later(order_id: str) -> None: ...
+    class Paying(Task):  # type: ignore[misc]
+        def run(self, order_id: str) -> None: ...
 
     def several(order_id: str) -> Any:
         yield order_id
@@ -75,6 +83,26 @@ def test_what_celery_would_not_run_is_refused() -> None:
         idempotent_task(key="order_id")(later)
     with pytest.raises(TypeError, match="generator"):
         idempotent_task(key="order_id")(several)
+    with pytest.raises(TypeError, match=r"run method of .*Paying"):
+        idempotent_task(key="order_id")(Paying)
+    with pytest.raises(TypeError, match="not partial"):
+        idempotent_task(key="order_id")(functools.partial(pay, amount=2))
+
+
+@pytest.mark.parametrize("key", ["self", ["self", "order_id"], lambda self: self.name])
+def test_the_task_itself_is_no_part_of_a_key(key: Any) -> None:
+    def bound(self: Any, order_id: str) -> None: ...
+
+    with pytest.raises(ValueError, match="'self' is the task itself"):
+        idempotent_task(key=key)(bound)
+
+
+def test_a_function_is_decorated_once() -> None:
+    """Red where the inner one waits for the outer one: its key is taken."""
+    for decorate in (idempotent_task(key="order_id"), unique_task(key="order_id")):
+        decorated = decorate(pay)
+        with pytest.raises(TypeError, match=r"pay .* already"):
+            decorate(decorated)
 
 
 def test_the_order_of_decorators_is_checked() -> None:

@@ -173,6 +173,7 @@ def test_attempts_are_counted(app: Any) -> None:
     ("key", "error", "words"),
     [
         (lambda: None, TypeError, "must return a str"),
+        (lambda: {"name": "a"}, TypeError, "returned a dict"),
         (lambda: "", ValueError, "key of the task"),
         (lambda: 1 / 0, ZeroDivisionError, "division"),
         ("name", CanonicalizeError, "name"),

@@ -76,7 +76,8 @@ class Parameters:
     def picker(self, pick: Pick, what: str) -> Picked:
         """What reads a value out of bound arguments; names become a mapping of name to value.
 
-        A function is called with those of the task's arguments that it has parameters for.
+        A function is called with those of the task's arguments that it has parameters for. A
+        fingerprint's may return anything, each other's must return a str.
 
         Raises:
             TypeError: neither names nor a function, or a function that cannot be called so.
@@ -85,7 +86,8 @@ class Parameters:
         if isinstance(pick, str):
             return self._by_names((pick,), what)
         if callable(pick):
-            return self._by_function(pick, what)
+            picked = self._by_function(pick, what)
+            return picked if what == "fingerprint" else self._text(picked, what)
         if isinstance(pick, Sequence) and all(isinstance(name, str) for name in pick):
             return self._by_names(tuple(pick), what)
         msg = (
@@ -102,8 +104,14 @@ class Parameters:
         return lambda arguments: {name: arguments[name] for name in names}
 
     def _by_function(self, function: Callable[..., Any], what: str) -> Picked:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{what} must be a plain function, and {function!r} is async")
+        try:
+            signature = inspect.signature(function)
+        except ValueError as error:
+            raise TypeError(f"{what}: what {function!r} takes is not known: wrap it") from error
         names = []
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in signature.parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 return lambda arguments: function(**arguments)
             if parameter.kind not in _BY_NAME:
@@ -114,7 +122,19 @@ class Parameters:
                 names.append(name)
         return lambda arguments: function(**{name: arguments[name] for name in names})
 
+    def _text(self, picked: Picked, what: str) -> Picked:
+        def read(arguments: Mapping[str, Any]) -> str:
+            value = picked(arguments)
+            if not isinstance(value, str):
+                kind = type(value).__name__
+                raise TypeError(f"{what} of {self._name} must return a str, and returned a {kind}")
+            return value
+
+        return read
+
     def _check(self, name: str, what: str) -> None:
         if name not in self.signature.parameters:
             known = ", ".join(self.signature.parameters) or "none"
             raise ValueError(f"{what}: {name!r} is no parameter of {self._name}, which has {known}")
+        if name == "self" == next(iter(self.signature.parameters)):
+            raise ValueError(f"{what}: 'self' is the task itself, and no argument of {self._name}")

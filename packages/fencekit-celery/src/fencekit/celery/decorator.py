@@ -11,7 +11,7 @@ from celery import Task
 from celery.local import Proxy
 from fencekit.celery.arguments import ALL, Parameters, Pick
 from fencekit.celery.durations import Duration
-from fencekit.celery.execution import Execution
+from fencekit.celery.execution import Execution, execution_in
 from fencekit.celery.terms import make_terms
 from fencekit.idempotency import IdempotencyGuard
 from fencekit.locks import DistributedLock
@@ -70,7 +70,7 @@ def idempotent_task(
 
     Raises:
         TypeError: an argument of another type, one thing said twice, an ``async def`` or a
-            generator, or a task in place of a function.
+            generator, or a task or its class in place of a function.
         ValueError: a name that is no parameter, or a duration, number or word that makes no sense.
     """
     if lock is not None and lock_resource is None:
@@ -92,6 +92,8 @@ def idempotent_task(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         check_function(function, "idempotent_task")
+        if execution_in(function) is not None:
+            raise TypeError(f"{function.__qualname__} is an idempotent_task already")
         parameters = Parameters(function)
         execution = Execution(
             function,
@@ -137,14 +139,17 @@ def check_function(function: Any, decorator: str) -> None:
     """Refuse what Celery would not run as a plain function.
 
     Raises:
-        TypeError: a task, an ``async def``, a generator, or no function.
+        TypeError: a task or its class, an ``async def``, a generator, or no function.
     """
     # Not isinstance, which would evaluate the proxy, and with it finalise the app.
     if issubclass(type(function), (Task, Proxy)):
         raise TypeError(f"put @{decorator} below @shared_task or @app.task, not above it")
-    if not callable(function):
+    if inspect.isclass(function):
+        raise TypeError(f"put @{decorator} on the run method of {function.__qualname__}")
+    # A partial object, for one, can be called, and Celery has no name for it.
+    if not callable(function) or not hasattr(function, "__qualname__"):
         raise TypeError(f"expected a function, not {type(function).__name__}")
-    name = getattr(function, "__qualname__", repr(function))
+    name = function.__qualname__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
             f"{name} is async, and Celery does not await it: make it a plain function, which may "

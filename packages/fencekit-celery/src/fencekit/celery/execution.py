@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fencekit.idempotency import IdempotencyGuard
     from fencekit.locks import DistributedLock
 
-__all__ = ["Execution", "execution_of"]
+__all__ = ["Execution", "execution_in", "execution_of"]
 
 _ATTRIBUTE = "__fencekit_execution__"
 
@@ -103,7 +103,7 @@ class Execution:
     def _called_otherwise(
         self, args: tuple[Any, ...], running: Task | None
     ) -> tuple[Delivery | None, Celery, str, tuple[str, str]]:
-        """The message, the app, the name and the serializers where this is no task's outermost body.
+        """The message, app, name and serializers where this is no running task's outermost body.
 
         Called by a method of the task that overrides the body, it is the body all the same. Called
         as a function, it goes by its task's name, as that task's messages do.
@@ -163,12 +163,19 @@ def execution_of(task: Task) -> Execution | None:
     """The execution that a task's body is wrapped in, below whatever else it is wrapped in."""
     # autoretry keeps the body in `_orig_run`, pydantic tasks theirs in `_decorated_fun`.
     for attribute in ("run", "_orig_run", "_decorated_fun"):
-        function = getattr(task, attribute, None)
-        while function is not None:
-            found: Execution | None = getattr(function, _ATTRIBUTE, None)
-            if found is not None:
-                return found
-            function = getattr(function, "__wrapped__", None)
+        found = execution_in(getattr(task, attribute, None))
+        if found is not None:
+            return found
+    return None
+
+
+def execution_in(function: Any) -> Execution | None:
+    """The execution that a function is wrapped in."""
+    while function is not None:
+        found: Execution | None = getattr(function, _ATTRIBUTE, None)
+        if found is not None:
+            return found
+        function = getattr(function, "__wrapped__", None)
     return None
 
 
@@ -177,21 +184,17 @@ def _serializers(app: Celery, of_task: str | None = None) -> tuple[str, str]:
     return (of_task or app.conf.task_serializer, app.conf.result_serializer)
 
 
-def _spell(value: Any, task: str, what: str) -> tuple[str, str]:
+def _spell(value: dict[str, Any] | str, task: str, what: str) -> tuple[str, str]:
     """A name as Redis keeps it, of what was picked out of the arguments.
 
     Returns the digest of named arguments too, which is what the name ends with; else "".
 
     Raises:
-        TypeError: the function returned no str.
-        ValueError: it returned what cannot be a name.
+        ValueError: a function returned what cannot be a name.
         CanonicalizeError: a named argument has no canonical form.
     """
     if isinstance(value, dict):
         name = idempotency_key(value, namespace=task)
         return name, name.rpartition(":")[2]
-    if not isinstance(value, str):
-        kind = type(value).__name__
-        raise TypeError(f"{what} of the task {task!r} must return a str, and returned a {kind}")
     check_name(value, f"{what} of the task {task!r}")
     return value, ""

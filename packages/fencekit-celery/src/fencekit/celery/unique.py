@@ -78,6 +78,8 @@ def unique_task(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         check_function(function, "unique_task")
+        if isinstance(function.__doc__, _Docstring):
+            raise TypeError(f"{function.__qualname__} has a unique_task already")
         parameters = Parameters(function)
         unique = Unique(
             parameters,
@@ -189,9 +191,6 @@ class Unique:
     def _place(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Names:
         given = (task, *args) if self._bound else args
         picked = self._key_of(self._parameters.bind(given, kwargs))
-        if not isinstance(picked, (str, dict)):
-            kind = type(picked).__name__
-            raise TypeError(f"key of the task {task.name!r} must return a str, not a {kind}")
         spelled = {"key": picked} if isinstance(picked, str) else picked
         prefix = store_of(task.app, str(task.name)).guard.prefix
         return names(prefix, idempotency_key(spelled, namespace=str(task.name)))
