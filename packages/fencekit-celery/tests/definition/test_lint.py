@@ -40,6 +40,14 @@ def test_nothing_is_said_of_good_settings() -> None:
     assert said({"acks_late": None}, conf={"task_acks_late": True}) == []
 
 
+def test_nothing_is_said_of_a_delay_that_no_retry_comes_to() -> None:
+    """Red where the longest delay of all is taken for that of three retries."""
+    backoff = {"autoretry_for": (OSError,), "retry_backoff": 2, "retry_backoff_max": 7200}
+    assert said({**backoff, "max_retries": 3}) == []
+    assert said({**backoff, "retry_kwargs": {"max_retries": 0}}) == []
+    assert len(said({**backoff, "max_retries": 12})) == 1
+
+
 @pytest.mark.parametrize(
     ("task", "terms", "conf", "words"),
     [
@@ -47,8 +55,21 @@ def test_nothing_is_said_of_good_settings() -> None:
         ({"reject_on_worker_lost": False}, {}, {}, "reject_on_worker_lost=True"),
         ({}, {"lease": "1h"}, {}, "visibility_timeout"),
         ({"default_retry_delay": 7200}, {}, {}, "default_retry_delay"),
+        ({}, {"lease": "1h"}, {"broker_url": ["redis://a", "redis://b"]}, "visibility_timeout"),
+        ({}, {"lease": "1h"}, {"broker_url": "sentinel://a;sentinel://b"}, "visibility_timeout"),
         (
-            {"autoretry_for": (OSError,), "retry_backoff": True, "retry_backoff_max": 90},
+            {"autoretry_for": (OSError,), "retry_kwargs": {"countdown": 7200}},
+            {},
+            {},
+            "retry_kwargs",
+        ),
+        (
+            {
+                "autoretry_for": (OSError,),
+                "retry_backoff": True,
+                "retry_backoff_max": 90,
+                "max_retries": None,
+            },
             {},
             {"broker_transport_options": {"visibility_timeout": 60}},
             "retry_backoff_max",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord
+from celery.local import Proxy
 
 from fencekit import DistributedLock, IdempotencyGuard, IdempotencyInProgress, idempotency_key
 from fencekit.celery import NotConfigured, configure, current_claim, idempotent_task
@@ -254,6 +255,17 @@ def test_without_a_place_for_records() -> None:
 
     with pytest.raises(NotConfigured, match="fencekit_redis_url"):
         work.apply(("a",)).get()
+
+
+def test_an_app_is_configured_also_through_a_proxy_of_it(app: Any, redis_client: Any) -> None:
+    @app.task(shared=False)
+    @idempotent_task(key="name")
+    def work(name: str) -> str:
+        return name
+
+    configure(Proxy(lambda: app), redis=redis_client, prefix="proxied")
+    assert work.delay("a").get() == "a"
+    assert redis_client.keys("proxied:*")
 
 
 def test_configure_refuses_what_it_cannot_use(app: Any) -> None:

@@ -22,6 +22,8 @@ _log = logging.getLogger("fencekit.celery")
 
 # What kombu's transports for Redis and SQS use where nothing is set, seconds.
 _VISIBILITY: Final = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}
+# Far beyond any visibility timeout.
+_MOST_DOUBLINGS: Final = 40
 
 
 def complaints(app: Celery) -> Iterator[str]:
@@ -67,20 +69,32 @@ def _about_task(task: Task, execution: Execution, visibility: float | None) -> I
         yield (
             f"{task.name}: its retries wait up to {timedelta(seconds=delay)}, which is not below "
             f"the visibility timeout ({limit}), so each is delivered several times: set a longer "
-            "visibility_timeout in broker_transport_options, or a shorter default_retry_delay or "
-            "retry_backoff_max"
+            "visibility_timeout in broker_transport_options, or a shorter default_retry_delay, "
+            "countdown in retry_kwargs, or retry_backoff_max"
         )
 
 
 def _longest_delay(task: Task) -> float:
-    if getattr(task, "autoretry_for", ()) and getattr(task, "retry_backoff", False):
-        return float(getattr(task, "retry_backoff_max", 600))
-    return float(task.default_retry_delay or 0)
+    """How long a retry of a task may wait, seconds; what its body asks for is not known."""
+    usual = float(task.default_retry_delay or 0)
+    if not getattr(task, "autoretry_for", ()):
+        return usual
+    options = {"max_retries": task.max_retries, **getattr(task, "retry_kwargs", {})}
+    backoff = float(getattr(task, "retry_backoff", False))
+    if not backoff:
+        return float(options.get("countdown") or usual)
+    longest = float(getattr(task, "retry_backoff_max", 600))
+    if options["max_retries"] is None:
+        return longest
+    doublings = min(max(options["max_retries"] - 1, 0), _MOST_DOUBLINGS)
+    return min(longest, max(backoff, 1.0) * 2.0 ** int(doublings))
 
 
 def _visibility_timeout(app: Celery) -> float | None:
     """How long the broker waits before it delivers again, seconds; None where it waits for ever."""
     url = app.conf.broker_read_url or app.conf.broker_url or ""
+    if isinstance(url, (list, tuple)):  # the others are tried where the first one is down
+        url = url[0]
     known = _VISIBILITY.get(str(url).partition(":")[0].partition("+")[0])
     if known is None:
         return None

@@ -46,7 +46,7 @@ def configure(app: Celery, *, redis: Any, prefix: str = DEFAULT_PREFIX) -> None:
     if not isinstance(app, Celery):
         raise TypeError(f"app must be a Celery app, not {type(app).__name__}")
     client = Redis.from_url(redis) if isinstance(redis, str) else redis
-    _stores[app] = Store(client, prefix)
+    _stores[_real(app)] = Store(client, prefix)
 
 
 def store_of(app: Celery, task: str) -> Store:
