@@ -44,9 +44,9 @@ def pools(*others: str) -> pytest.MarkDecorator:
 
 
 def start_restorer(start_worker: StartWorker, pool: str, **options: Any) -> None:
-    """Have messages delivered again: kombu never does it by itself under gevent and eventlet.
+    """Have messages delivered again, which a worker of any queue does.
 
-    A worker of any queue does it.
+    Under gevent and eventlet kombu does not, unless a worker has no free slot.
     """
     if pool in ("gevent", "eventlet"):
         start_worker(pool="solo", args=("-Q", "other"), **options)

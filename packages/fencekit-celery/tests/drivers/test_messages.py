@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, Task, chain, chord
+from pydantic import BaseModel, Field
 
 from fencekit import DistributedLock, IdempotencyGuard, idempotency_key
 from fencekit.celery import StillBusy, configure, idempotent_task, unique_task
@@ -209,3 +210,43 @@ def test_a_copy_that_is_dropped_gives_its_place_back(
         assert dropped.delay("a").id != first.id
         assert put_off.delay("a").id == other.id
         claim.release()
+
+
+class Order(BaseModel):
+    id: str
+    amount: int = Field(default=1, alias="sum")
+
+
+def test_a_model_of_pydantic_is_a_key_and_a_result(app: Any, hand: Hand) -> None:
+    """Red where a model has no canonical form, and is not kept: the replay fails."""
+    runs = []
+
+    @app.task(name="pay", shared=False, pydantic=True, pydantic_dump_kwargs={"exclude": {"id"}})
+    @idempotent_task(key="order")
+    def pay(order: Order) -> Order | None:
+        runs.append(order.id)
+        return order
+
+    results = []
+    for _ in range(2):
+        results.append(pay.delay({"id": "a", "sum": 5}))
+        hand.step()
+    assert [result.result for result in results] == [{"amount": 5}] * 2
+    assert runs == ["a"]
+
+
+def test_the_place_of_a_message_is_freed_whatever_its_arguments_have_become(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where the place is worked out anew: what was sent as an enum has come as its value."""
+
+    @app.task(name="paint", shared=False)
+    @unique_task(key=lambda colour: colour.name)
+    def paint(colour: Colour) -> str:
+        return colour
+
+    first = paint.delay(Colour.RED)
+    assert paint.delay(Colour.RED).id == first.id
+    hand.step()
+    assert first.result == "red"
+    assert redis_client.keys("*:unique") == []

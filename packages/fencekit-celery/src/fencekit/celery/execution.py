@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -10,9 +11,11 @@ from celery import Celery, Task, current_app
 from fencekit.canonical import idempotency_key
 from fencekit.celery.arguments import ALL, Parameters, Picked
 from fencekit.celery.deliveries import running_delivery, running_task
+from fencekit.celery.models import models_as_data, returned_model
 from fencekit.celery.runs import Run
 from fencekit.celery.stores import store_of
 from fencekit.celery.terms import Terms
+from fencekit.errors import CanonicalizeError
 from fencekit.guards import fingerprint
 from fencekit.keys import check_name, names_of_a_job
 from fencekit.protocol.claim import Terms as ClaimTerms
@@ -59,6 +62,7 @@ class Execution:
         self._key_of = key_of
         self._resource_of = resource_of
         self._payload_of = payload_of
+        self._returned_model = partial(returned_model, function)
         self._tasks: WeakKeyDictionary[Task, tuple[str, str] | None] = WeakKeyDictionary()
 
     def adopt(self, wrapper: Callable[..., Any]) -> None:
@@ -92,6 +96,7 @@ class Execution:
                 self._claim_terms(guard, arguments, name, "" if delivery is None else delivery.id),
                 resource=resource,
                 serializers=serializers,
+                model=self._returned_model,
             )
         except Exception:
             # Nothing was begun, and the same message would end the same way each time.
@@ -137,7 +142,10 @@ class Execution:
         # Where the key is made of all arguments, their digest is known.
         elif not digest or self._payload_of is not ALL or len(picked) != len(arguments):
             payload = self._payload_of(arguments)
-            digest = "" if payload is None else fingerprint(payload)
+            try:
+                digest = "" if payload is None else fingerprint(payload)
+            except CanonicalizeError:
+                digest = fingerprint(models_as_data(payload))
         return ClaimTerms(
             names_of_a_job(guard.prefix, key),
             guard.owner_id,
@@ -194,7 +202,10 @@ def _spell(value: dict[str, Any] | str, task: str, what: str) -> tuple[str, str]
         CanonicalizeError: a named argument has no canonical form.
     """
     if isinstance(value, dict):
-        name = idempotency_key(value, namespace=task)
+        try:
+            name = idempotency_key(value, namespace=task)
+        except CanonicalizeError:
+            name = idempotency_key(models_as_data(value), namespace=task)
         return name, name.rpartition(":")[2]
     check_name(value, f"{what} of the task {task!r}")
     return value, ""

@@ -74,6 +74,7 @@ class Run:
         *,
         resource: str | None,
         serializers: Sequence[str],
+        model: Callable[[], Any],
     ) -> None:
         self._terms = terms
         self._delivery = delivery
@@ -83,6 +84,7 @@ class Run:
         self._key = asked.names.name
         self._resource = resource
         self._serializers = serializers
+        self._model = model
         # The message, where there is one that can be put off.
         self._message = None if delivery is None or delivery.request.is_eager else delivery
 
@@ -160,7 +162,9 @@ class Run:
                 message.give_time_to_publish(_PUBLISHING)
             self._publish_later(message)
         try:
-            return None if memo is None else memos.decode(self._serializers, self._key, memo)
+            if memo is None:
+                return None
+            return memos.decode(self._serializers, self._key, memo, self._model)
         except IdempotencyResultMissing as error:
             if message is not None and not message.has_readers:
                 return None
@@ -216,7 +220,7 @@ class Run:
             self._release(handle)
 
     def _complete(self, claim: Claim, result: Any) -> Any:
-        memo, value = memos.encode(self._serializers, self._key, result)
+        memo, value = memos.encode(self._serializers, self._key, result, self._model)
         try:
             try:
                 claim.complete_memo(memo)

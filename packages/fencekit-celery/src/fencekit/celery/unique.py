@@ -15,6 +15,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from kombu.utils.uuid import uuid
@@ -26,9 +27,11 @@ from fencekit.celery.decorator import check_function
 from fencekit.celery.deliveries import was_put_off
 from fencekit.celery.durations import Duration, duration
 from fencekit.celery.errors import AlreadyQueued
+from fencekit.celery.models import models_as_data
 from fencekit.celery.places import free_operation, take_operation
 from fencekit.celery.stores import store_of
 from fencekit.durations import milliseconds
+from fencekit.errors import CanonicalizeError
 from fencekit.keys import Names, names
 
 __all__ = ["unique_task"]
@@ -39,6 +42,8 @@ R = TypeVar("R")
 _log = logging.getLogger("fencekit.celery")
 
 _ATTRIBUTE: Final = "_fencekit_unique"
+# The place that a message has; also an attribute of its request.
+_HEADER: Final = "fencekit_unique"
 # What a message has that others wait for: for its result, for what is sent after it, or because it
 # stands for another. The last step of a chain has an empty one.
 _AWAITED: Final = ("group_id", "chord", "link", "replaced_task_nesting")
@@ -129,7 +134,12 @@ class Unique:
             task: Task, args: Any = None, kwargs: Any = None, task_id: Any = None, **options: Any
         ) -> Any:
             task_id = task_id or uuid()
-            send = functools.partial(inherited, task, args, kwargs, task_id=task_id, **options)
+
+            def send(place: str | None = None) -> Any:
+                if place is not None:
+                    options["headers"] = {**(options.get("headers") or {}), _HEADER: place}
+                return inherited(task, args, kwargs, task_id=task_id, **options)
+
             if task.app.conf.task_always_eager or options.get("retries"):
                 return send()
             if options.get("chain") is not None or any(map(options.get, _AWAITED)):
@@ -142,10 +152,15 @@ class Unique:
         _connect()
         setattr(owner, _ATTRIBUTE, self)
 
-    def free(self, task: Task, task_id: str, args: Any, kwargs: Any) -> None:
-        """Give back the place of a message. Never raises: the place ends by itself."""
+    def free(self, task: Task, task_id: str, args: Any, kwargs: Any, request: Any) -> None:
+        """Give back the place of a message. Never raises: the place ends by itself.
+
+        The message says which it has. Where no message is at hand its arguments do, which may have
+        been others before they were sent.
+        """
         try:
-            place = self._place(task, args or (), kwargs or {})
+            name = getattr(request, _HEADER, None)
+            place = self._names(task, name) if name else self._place(task, args or (), kwargs or {})
             store_of(task.app, str(task.name)).guard.driver.execute(free_operation(place, task_id))
         except Exception as error:  # noqa: BLE001 - a signal's receiver is nobody's caller
             _log.warning("the place of %s[%s] could not be freed: %s", task.name, task_id, error)
@@ -156,7 +171,7 @@ class Unique:
         task_id: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        send: Callable[[], Any],
+        send: Callable[..., Any],
     ) -> Any:
         place = self._place(task, args, kwargs)
 
@@ -166,9 +181,9 @@ class Unique:
             if holder != task_id:
                 return self._find_duplicate(task, place.name, holder)
             try:
-                return send()
+                return send(place.name)
             except BaseException:
-                self.free(task, task_id, args, kwargs)
+                self.free(task, task_id, args, kwargs, SimpleNamespace(**{_HEADER: place.name}))
                 raise
 
         transaction = _open_transaction()
@@ -192,8 +207,15 @@ class Unique:
         given = (task, *args) if self._bound else args
         picked = self._key_of(self._parameters.bind(given, kwargs))
         spelled = {"key": picked} if isinstance(picked, str) else picked
-        prefix = store_of(task.app, str(task.name)).guard.prefix
-        return names(prefix, idempotency_key(spelled, namespace=str(task.name)))
+        try:
+            name = idempotency_key(spelled, namespace=str(task.name))
+        except CanonicalizeError:
+            name = idempotency_key(models_as_data(spelled), namespace=str(task.name))
+        return self._names(task, name)
+
+    @staticmethod
+    def _names(task: Task, name: str) -> Names:
+        return names(store_of(task.app, str(task.name)).guard.prefix, name)
 
 
 class _Docstring(str):
@@ -232,7 +254,7 @@ def _on_prerun(
 ) -> None:
     unique: Unique | None = getattr(sender, _ATTRIBUTE, None)
     if unique is not None and unique.until_start and not sender.request.is_eager:
-        unique.free(sender, task_id, args, kwargs)
+        unique.free(sender, task_id, args, kwargs, sender.request)
 
 
 def _on_end(
@@ -247,7 +269,7 @@ def _on_end(
 ) -> None:
     unique: Unique | None = getattr(sender, _ATTRIBUTE, None)
     if unique is not None and not _comes_back(sender, state, retval):
-        unique.free(sender, task_id, args, kwargs)
+        unique.free(sender, task_id, args, kwargs, sender.request)
 
 
 def _comes_back(task: Task, state: str, how: Any) -> bool:
@@ -262,7 +284,7 @@ def _comes_back(task: Task, state: str, how: Any) -> bool:
 def _on_revoked(sender: Any = None, request: Any = None, **_: Any) -> None:
     unique: Unique | None = getattr(sender, _ATTRIBUTE, None)
     if unique is not None and request is not None:
-        unique.free(sender, request.id, request.args, request.kwargs)
+        unique.free(sender, request.id, request.args, request.kwargs, request)
 
 
 def _connect() -> None:

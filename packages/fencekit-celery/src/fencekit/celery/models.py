@@ -1,0 +1,35 @@
+"""The models of pydantic that tasks made with ``pydantic=True`` take and return.
+
+Pydantic is not imported: who has a model has it.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["models_as_data", "returned_model"]
+
+
+def models_as_data(values: Any) -> Any:
+    """Values by name, with what is in a model instead of the model; else what was given."""
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        name: value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+        for name, value in values.items()
+    }
+
+
+def returned_model(function: Callable[..., Any]) -> Any:
+    """The model that a function is annotated to return, maybe beside None; None if it is none."""
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, AttributeError, TypeError):  # some other name in it is not known here
+        hint = getattr(function, "__annotations__", {}).get("return")
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        hint = kinds[0] if len(kinds) == 1 else None
+    return hint if hasattr(hint, "model_validate_json") else None
