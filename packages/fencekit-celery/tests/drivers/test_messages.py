@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from enum import Enum
 from typing import Any
 
 import pytest
 from celery import Celery, Task, chain, chord
+from celery.exceptions import SoftTimeLimitExceeded
+from kombu import serialization
 from pydantic import BaseModel, Field
 
-from fencekit import DistributedLock, IdempotencyGuard, idempotency_key
+from fencekit import DistributedLock, IdempotencyGuard, LockHandle, idempotency_key
 from fencekit.celery import StillBusy, configure, idempotent_task, unique_task
+from fencekit.claims import Claim
 from harness.by_hand import Hand
 from harness.clients import opened
 from harness.workers import close_app
@@ -250,3 +253,57 @@ def test_the_place_of_a_message_is_freed_whatever_its_arguments_have_become(
     hand.step()
     assert first.result == "red"
     assert redis_client.keys("*:unique") == []
+
+
+def late(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step that a soft time limit ends, once."""
+    left = [1]
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if left:
+            left.pop()
+            raise SoftTimeLimitExceeded
+        return step(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("step", ["dumps", "complete_memo", "release"])
+def test_a_soft_time_limit_that_comes_after_the_work_changes_nothing(
+    app: Any, hand: Hand, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Red where it fails a message whose work is done, or leaves its result out."""
+    runs = []
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key="name", lock_resource=lambda name: f"till-{name}")
+    def pay(name: str) -> list[str]:
+        runs.append(name)
+        owner: Any = {"dumps": serialization, "complete_memo": Claim, "release": LockHandle}[step]
+        monkeypatch.setattr(owner, step, late(getattr(owner, step)))
+        return [name]
+
+    results = []
+    for _ in range(2):
+        results.append(pay.delay("a"))
+        hand.step()
+    assert [result.result for result in results] == [["a"]] * 2
+    assert runs == ["a"]
+
+
+def test_a_soft_time_limit_that_comes_after_the_body_failed_leaves_its_error(
+    app: Any, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red where the attempt counts as running until its lease is over."""
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key="name")
+    def pay(name: str) -> None:
+        monkeypatch.setattr(Claim, "fail", late(Claim.fail))
+        raise ValueError(name)
+
+    results = []
+    for _ in range(2):
+        results.append(pay.delay("a"))
+        hand.step()
+    assert [type(result.result) for result in results] == [ValueError] * 2

@@ -271,7 +271,10 @@ class Run:
 
     def _end(self, end: Callable[[], object], *, replaced_matters: bool) -> None:
         try:
-            end()
+            try:
+                end()
+            except SoftTimeLimitExceeded:
+                end()  # what ended the body is what the message ends with
         except IdempotencyNotOwned as lost:
             if replaced_matters:
                 self._find_replaced(lost)
@@ -306,7 +309,10 @@ class Run:
         if handle is None:
             return
         try:
-            handle.release()
+            try:
+                handle.release()
+            except SoftTimeLimitExceeded:
+                handle.release()  # the work has ended, as above
         except LockNotOwned as error:
             _log.warning("%s", error)
         except StoreError as error:
