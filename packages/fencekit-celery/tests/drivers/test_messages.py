@@ -307,3 +307,41 @@ def test_a_soft_time_limit_that_comes_after_the_body_failed_leaves_its_error(
         results.append(pay.delay("a"))
         hand.step()
     assert [type(result.result) for result in results] == [ValueError] * 2
+
+
+def test_a_chord_that_is_over_stays_so_when_a_message_of_its_header_comes_again(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where a backend that counts, and forgets, counts it again: the body has failed, it says.
+
+    This is one, which Redis is not.
+    """
+    errors = []
+
+    @app.task(name="once", shared=False)
+    @idempotent_task(key="name")
+    def once(name: str) -> str:
+        return name
+
+    @app.task(name="body", shared=False)
+    def body(names: list[str]) -> list[str]:
+        return names
+
+    @app.task(name="errback", shared=False)
+    def errback(*_: Any) -> None:
+        errors.append(1)
+
+    result = chord([once.s("a"), once.s("b")])(body.s().on_error(errback.s()))
+    headers = [hand.take(), hand.take()]
+    for message in headers:
+        hand.run(message)
+    hand.step()
+    assert sorted(result.result) == ["a", "b"]
+    for key in redis_client.keys("*:idem"):
+        redis_client.hdel(key, "published")  # as if its worker had died before it said so
+    for message in headers:
+        hand.run(message, redelivered=True)
+    assert hand.step() is None
+    assert errors == []
+    assert sorted(result.result) == ["a", "b"]
+    assert hand.ends == ["acknowledged"] * 5

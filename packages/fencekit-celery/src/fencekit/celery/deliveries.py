@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from kombu.exceptions import EncodeError
 
 from celery import Task, current_task, signals, states
+from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject
 from fencekit.celery.encodings import encodings
 
@@ -76,8 +77,11 @@ class Delivery:
     def published(self) -> bool:
         """Whether the result backend has the success of this very message.
 
-        Its callbacks and its chain have been sent then; that it is counted in its chord is made
-        sure of here, which a backend does once however often it is asked.
+        Its callbacks and its chain have been sent then. That it is counted in its chord is made
+        sure of here with Redis, which counts a message once. Other backends would count it again.
+
+        Raises:
+            Ignore, Reject: it could not be counted, and is put off.
         """
         if not self._stores_result:
             return False
@@ -88,8 +92,11 @@ class Delivery:
             return False
         if meta.get("status") != states.SUCCESS:
             return False
-        if request.chord:
-            backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))
+        if request.chord and isinstance(backend, RedisBackend):
+            try:
+                backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))
+            except Exception:  # noqa: BLE001 - it has succeeded, whatever becomes of its chord
+                self.defer(None, "its chord could not be told of it", counted=False)
         return True
 
     def failed_before(self) -> bool:
