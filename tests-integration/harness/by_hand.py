@@ -11,6 +11,7 @@ from typing import Any
 from celery.app.trace import trace_task_ret
 from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
+from celery.worker.strategy import proto1_to_proto2
 
 __all__ = ["Hand"]
 
@@ -42,9 +43,14 @@ class Hand:
     def run(self, message: Any, *, redelivered: bool = False) -> Any:
         """Run a message, any number of times; returns the request that was made of it."""
         message.delivery_info["redelivered"] = redelivered
+        terms = {}
+        if "task" not in message.headers:  # the older protocol
+            body, headers, _, utc = proto1_to_proto2(message, message.payload)
+            terms = {"body": body, "headers": headers, "decoded": True, "utc": utc}
         request: Any = Request(
             message,
             app=self._app,
+            **terms,
             on_ack=lambda *_: self.ends.append("acknowledged"),
             on_reject=lambda _log, _errors, again: self.ends.append(
                 "requeued" if again else "rejected"

@@ -50,10 +50,15 @@ def queued(client: Any) -> list[Any]:
     return [json.loads(raw)["headers"] for raw in client.lrange("celery", 0, -1)]
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
 def test_a_message_waits_for_a_lock_no_longer_than_it_may(
-    app: Any, hand: Hand, redis_client: Any
+    app: Any, hand: Hand, redis_client: Any, protocol: int
 ) -> None:
-    """Red where the waiting is over, and forgotten, before the lock is taken."""
+    """Red where the waiting is over, and forgotten, before the lock is taken.
+
+    And where it is forgotten that the older protocol has its headers elsewhere.
+    """
+    app.conf.task_protocol = protocol
     runs = []
 
     @app.task(name="pay", shared=False)

@@ -203,7 +203,10 @@ class Delivery:
         return float(options.get("visibility_timeout") or math.inf) / 2
 
     def _deferred(self) -> tuple[int, int, bool]:
-        times, waited_ms, seen = str(self.request.get(HEADER) or "0:0:0").split(":")
+        request = self.request
+        # The older protocol has headers that are no part of the message's own.
+        found = request.get(HEADER) or (request.headers or {}).get(HEADER) or "0:0:0"
+        times, waited_ms, seen = str(found).split(":")
         return int(times), int(waited_ms), seen == "1"
 
     def _publish(self, countdown: float, deferred: str) -> None:
