@@ -56,3 +56,11 @@ def test_a_bound_task_is_no_argument(kwargs: dict[str, Any]) -> None:
 
     arguments = Parameters(bound).bind((Task(), "o1"), kwargs)
     assert arguments == {"order": "o1", "amount": 5, "note": "", **kwargs}
+
+
+def test_a_bound_task_is_none_of_any_number_of_arguments() -> None:
+    """Red where only a parameter of its own is looked at: a task has no canonical form."""
+
+    def bound(*args: Any) -> None: ...
+
+    assert Parameters(bound).bind((Task(), "o1", 2), {}) == {"args": ("o1", 2)}

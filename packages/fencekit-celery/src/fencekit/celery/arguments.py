@@ -53,6 +53,10 @@ class Parameters:
             bound = self.signature.bind(*args, **kwargs)
             bound.apply_defaults()
             arguments = bound.arguments
+            for name, value in arguments.items():  # where the first is one of ``*args``
+                if isinstance(value, tuple) and value and isinstance(value[0], Task):
+                    arguments[name] = value[1:]
+                break
         first = next(iter(arguments), None)
         if first is not None and isinstance(arguments[first], Task):
             del arguments[first]
