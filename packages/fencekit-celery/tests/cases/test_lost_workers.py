@@ -46,9 +46,10 @@ def pools(*others: str) -> pytest.MarkDecorator:
 def start_restorer(start_worker: StartWorker, pool: str, **options: Any) -> None:
     """Have messages delivered again, which a worker of any queue does.
 
-    Under gevent and eventlet kombu does not, unless a worker has no free slot.
+    Under gevent and eventlet kombu does not, unless a worker has no free slot, and under solo not
+    while a task runs.
     """
-    if pool in ("gevent", "eventlet"):
+    if pool in ("gevent", "eventlet", "solo"):
         start_worker(pool="solo", args=("-Q", "other"), **options)
 
 
@@ -121,14 +122,15 @@ def test_powertools_5714_what_a_stalled_run_ends_with_does_not_count(
 
 
 @pytest.mark.slow
+@red("plain")
 @pytest.mark.parametrize("pool", OTHER_POOLS)
 def test_every_pool_recovers_and_keeps_what_is_being_run(
-    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
     # Celery 5.6 acknowledges up to 2 s late on gevent and eventlet: between its waits for messages.
     first = start_worker(pool=pool, visibility=4)
     killed, end = fresh_key(), fresh_key()
-    result = chain(tasks["once"].s(killed, [["sleep", 1]], "paid"), tasks["collect"].s(end)).delay()
+    result = chain(tasks[name].s(killed, [["sleep", 1]], "paid"), tasks["collect"].s(end)).delay()
     effects.wait("runs", killed)
     first.kill()
     effects.client.set(f"running:{killed}", 0)
@@ -137,7 +139,7 @@ def test_every_pool_recovers_and_keeps_what_is_being_run(
     assert value(result) == "paid"
     # Longer than lease and visibility timeout: it is delivered again while it runs.
     lasting = fresh_key()
-    other = tasks["once"].delay(lasting, [["sleep", 7]], "held")
+    other = tasks[name].delay(lasting, [["sleep", 7]], "held")
     assert value(other) == "held"
     time.sleep(4)  # outlasts the visibility timeout once more
     assert effects.all("collected", end) == ["'paid'"]
@@ -213,13 +215,8 @@ def test_celery_5306_a_task_longer_than_the_visibility_timeout(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "pool"),
-    [
-        *(("once", pool) for pool in ("prefork", *OTHER_POOLS)),
-        pytest.param("plain", "prefork", marks=RED),
-    ],
-)
+@red("plain")
+@pytest.mark.parametrize("pool", ["prefork", *OTHER_POOLS])
 def test_kombu_337_a_countdown_longer_than_the_visibility_timeout(
     tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
