@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from celery import Celery, Task, chain, chord
 from celery.exceptions import SoftTimeLimitExceeded
-from kombu import serialization
+from kombu import common, entity, serialization
 from pydantic import BaseModel, Field
 
 from fencekit import DistributedLock, IdempotencyGuard, LockHandle, idempotency_key
@@ -24,6 +24,8 @@ from harness.by_hand import Hand
 from harness.clients import opened
 from harness.workers import close_app
 
+_common: Any = common  # without types
+_entity: Any = entity
 HOUR = timedelta(hours=1)
 # Celery 5.6 with redis-py 8.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
@@ -350,3 +352,26 @@ def test_a_chord_that_is_over_stays_so_when_a_message_of_its_header_comes_again(
     assert errors == []
     assert sorted(result.result) == ["a", "b"]
     assert hand.ends == ["acknowledged"] * 5
+
+
+@pytest.mark.parametrize("who", ["its own copy", "another message"])
+def test_a_broadcast_is_neither_lost_nor_multiplied(
+    app: Any, hand: Hand, redis_client: Any, who: str
+) -> None:
+    """Red where a copy is put off as it has come: RabbitMQ gives one to each worker, Redis none."""
+    app.conf.task_queues = (_entity.Queue("celery"), _common.Broadcast("to-all"))
+
+    @app.task(name="reload", shared=False)
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def reload_cache(name: str) -> str:
+        return name
+
+    sent = reload_cache.apply_async(("a",), queue="celery")
+    message = hand.take()
+    message.delivery_info.update(exchange="to-all", routing_key="celery")
+    task_id = sent.id if who == "its own copy" else "other"
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR, task_id=task_id) as claim:
+        hand.run(message)
+        claim.release()
+    assert len(queued(redis_client)) == (0 if who == "its own copy" else 1)
+    assert hand.ends == ["acknowledged"]

@@ -67,6 +67,15 @@ class Delivery:
         """Whether its result goes anywhere at all."""
         return self.feeds_a_canvas or self._stores_result
 
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether each worker has a copy, so that publishing one again would multiply them."""
+        exchange = (self.request.delivery_info or {}).get("exchange")
+        return bool(exchange) and any(
+            queue.exchange.type == "fanout" and queue.exchange.name == exchange
+            for queue in self.task.app.amqp.queues.values()
+        )
+
     def blame(self) -> None:
         """Have the next exception end the message as a failure, whatever ``autoretry_for`` says.
 
@@ -219,7 +228,10 @@ class Delivery:
         options["ignore_result"] = self._ignores_result
         # What its sender has hidden stays so.
         options.update(argsrepr=request.get("argsrepr"), kwargsrepr=request.get("kwargsrepr"))
-        options.update(_route(request.delivery_info or {}, options))
+        info = request.delivery_info or {}
+        if self.is_broadcast:
+            info = {**info, "exchange": "", "routing_key": task.app.conf.task_default_queue}
+        options.update(_route(info, options))
         # Else `send_task` makes the message its own parent, and the task its own child.
         request.called_directly = True
         conf = task.app.conf

@@ -129,6 +129,8 @@ class Run:
         message, left = self._message, claim.retry_after
         if message is None:
             claim.answer()  # raises
+        elif claim.task_id == message.id and message.is_broadcast:
+            raise Ignore(f"{self._key!r} is being worked at where this broadcast has come as well")
         elif claim.task_id == message.id:
             # A copy of the holder's own message: its lease bounds the wait, and no state is
             # written, because the holder's is this message's state.
