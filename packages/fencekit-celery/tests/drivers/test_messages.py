@@ -375,3 +375,32 @@ def test_a_broadcast_is_neither_lost_nor_multiplied(
         claim.release()
     assert len(queued(redis_client)) == (0 if who == "its own copy" else 1)
     assert hand.ends == ["acknowledged"]
+
+
+def test_a_message_that_came_through_a_topic_goes_back_to_its_queue(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where the exchange is not declared on the connection by which it is put off: it is lost.
+
+    By which it is sent, as in another process, it was.
+    """
+    topic = _entity.Exchange("orders", type="topic")
+    orders = _entity.Queue("orders", topic, routing_key="order.#")
+    app.conf.task_queues = (_entity.Queue("celery"), orders)
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def pay(name: str) -> str:
+        return name
+
+    with app.connection_for_write() as connection:
+        result = pay.apply_async(
+            ("a",), queue="orders", routing_key="order.paid", connection=connection
+        )
+    message = hand.take("orders")
+    message.delivery_info.update(exchange="orders", routing_key="order.paid")
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR) as claim:
+        hand.run(message)
+        claim.release()
+    hand.step("orders")
+    assert result.result == "a"

@@ -70,11 +70,7 @@ class Delivery:
     @property
     def is_broadcast(self) -> bool:
         """Whether each worker has a copy, so that publishing one again would multiply them."""
-        exchange = (self.request.delivery_info or {}).get("exchange")
-        return bool(exchange) and any(
-            queue.exchange.type == "fanout" and queue.exchange.name == exchange
-            for queue in self.task.app.amqp.queues.values()
-        )
+        return any(queue.exchange.type == "fanout" for queue in self._queues())
 
     def blame(self) -> None:
         """Have the next exception end the message as a failure, whatever ``autoretry_for`` says.
@@ -218,6 +214,12 @@ class Delivery:
         times, waited_ms, seen = str(found).split(":")
         return int(times), int(waited_ms), seen == "1"
 
+    def _queues(self) -> list[Any]:
+        """The queues of the exchange that it came through; none where it came without one."""
+        exchange = (self.request.delivery_info or {}).get("exchange")
+        known = self.task.app.amqp.queues.values() if exchange else ()
+        return [queue for queue in known if queue.exchange.name == exchange]
+
     def _publish(self, countdown: float, deferred: str) -> None:
         request, task = self.request, self.task
         options = {**task._get_exec_options(), **request.as_execution_options()}  # noqa: SLF001 - as `apply_async` itself
@@ -231,6 +233,9 @@ class Delivery:
         info = request.delivery_info or {}
         if self.is_broadcast:
             info = {**info, "exchange": "", "routing_key": task.app.conf.task_default_queue}
+        elif queues := self._queues():
+            # Else Redis takes the exchange for a direct one: a message to a topic is nobody's then.
+            options["declare"] = queues
         options.update(_route(info, options))
         # Else `send_task` makes the message its own parent, and the task its own child.
         request.called_directly = True
