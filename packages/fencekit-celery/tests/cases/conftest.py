@@ -19,19 +19,27 @@ OTHER_POOLS = ("threads", "gevent", "eventlet", "solo")
 
 
 HERE = Path(__file__).parent
+SHARING = HERE / "test_deliveries.py"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and keep those together that share a worker.
+    """Begin with what takes longest, and keep those together that share a worker, pool by pool.
 
     A worker takes seconds to start. The tests of lost workers start their own, so they may run in
     any process, beside each other.
     """
-    items.sort(key=lambda item: item.path.parent != HERE)  # stable
+    items.sort(key=_place)  # stable
     for item in items:
-        if item.path == HERE / "test_deliveries.py":
+        if item.path == SHARING:
             item.add_marker(pytest.mark.xdist_group("celery"))
+
+
+def _place(item: pytest.Item) -> tuple[bool, bool, str]:
+    shares = item.path == SHARING
+    callspec: Any = getattr(item, "callspec", None)
+    pool = str(callspec.params["pool"]) if shares and callspec is not None else ""
+    return item.path.parent != HERE, not shares, pool
 
 
 @pytest.fixture(scope="session")
