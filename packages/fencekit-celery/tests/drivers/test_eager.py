@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,6 +267,25 @@ def test_an_app_is_configured_also_through_a_proxy_of_it(app: Any, redis_client:
     configure(Proxy(lambda: app), redis=redis_client, prefix="proxied")
     assert work.delay("a").get() == "a"
     assert redis_client.keys("proxied:*")
+
+
+@pytest.mark.parametrize("namespace", ["CELERY", None])
+def test_settings_in_capitals_name_the_place_for_records(
+    redis_url: str, namespace: str | None
+) -> None:
+    """Red where they are read with a namespace alone: Django reads no others."""
+    prefix = f"{namespace}_" if namespace else ""
+    settings = {f"{prefix}BROKER_URL": "memory://", f"{prefix}FENCEKIT_REDIS_URL": redis_url}
+    app: Any = Celery("django", set_as_current=False)
+    app.config_from_object(SimpleNamespace(**settings), namespace=namespace)
+
+    @app.task(shared=False)
+    @idempotent_task(key="name")
+    def work(name: str) -> str:
+        return name
+
+    assert work.apply(("a",)).get() == "a"
+    app.close()
 
 
 def test_configure_refuses_what_it_cannot_use(app: Any) -> None:

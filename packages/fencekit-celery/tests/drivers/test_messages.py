@@ -404,3 +404,20 @@ def test_a_message_that_came_through_a_topic_goes_back_to_its_queue(
         claim.release()
     hand.step("orders")
     assert result.result == "a"
+
+
+@pytest.mark.parametrize(("fingerprint", "end"), [("name", 2), ("args", "TaskPayloadMismatch")])
+def test_a_retry_with_other_arguments_needs_a_fingerprint_without_them(
+    app: Any, hand: Hand, fingerprint: str, end: Any
+) -> None:
+    @app.task(name="pay", shared=False, bind=True)
+    @idempotent_task(key="name", fingerprint=fingerprint)
+    def pay(self: Any, name: str, tries: int = 0) -> int:
+        if tries < 2:
+            raise self.retry(args=(name, tries + 1), countdown=0)
+        return tries
+
+    result = pay.delay("a")
+    while hand.step() is not None:
+        pass
+    assert (result.result if isinstance(end, int) else type(result.result).__name__) == end

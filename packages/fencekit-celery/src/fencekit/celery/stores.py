@@ -59,7 +59,8 @@ def store_of(app: Celery, task: str) -> Store:
     app = _real(app)
     store = _stores.get(app)
     if store is None:
-        url = app.conf.get(SETTING)
+        # Settings of Django without a namespace are in capitals, as Celery's own once were.
+        url = app.conf.get(SETTING) or app.conf.get(SETTING.upper())
         if not url:
             raise NotConfigured.of(task)
         with _making:
