@@ -2,7 +2,12 @@
 
 Red before: a hub that was to reconnect after a pause did so also where a waiter had connected it
 meanwhile. The first connection was then nobody's: it was closed when the collector came round, and
-its end was taken for the second's, which went the same way, and so on.
+its end was taken for the second's, which went the same way, and so on. A connection that the server
+had closed before it was taken over was believed good: the library's stream had been told, the new
+owner was not, and waited until its time was up. A connection that was given up while it owed an
+answer, because its server is the primary no more, was left open when the driver was closed. And who
+was cancelled just as a Sentinel had answered left that connection open: the library's pool closes
+what it has in tasks, and they had not begun.
 """
 
 from __future__ import annotations
@@ -17,11 +22,13 @@ import pytest
 
 from fencekit import AsyncDistributedLock, OutcomeUnknown
 from fencekit.drivers import aio_wake
-from fencekit.drivers.client import Client
+from fencekit.drivers.client import Client, describe
+from fencekit.drivers.lane import take_over
 from fencekit.keys import names
-from harness.clients import aopened
+from harness.clients import Family, aopened
 from harness.proxy import Proxy
 from harness.servers import Server
+from harness.topologies import Sentinels
 from harness.waiting import eventually_async
 
 LONG = timedelta(seconds=30)
@@ -126,3 +133,23 @@ async def test_a_connection_that_is_given_up_is_closed_with_the_driver(proxy: Pr
         with pytest.raises(OutcomeUnknown):
             await asyncio.wait_for(releasing, 1)
         proxy.thaw()
+
+
+@pytest.mark.parametrize("family", ["redis", "valkey"])
+async def test_a_question_to_sentinels_that_is_cancelled_leaves_no_connection(
+    sentinel_server: Sentinels, family: Family
+) -> None:
+    watcher = sentinel_server.sentinels[0]
+    url = sentinel_server.url
+    async with aopened(url, topology="sentinel", family=family) as client:
+        described = describe(client, "async")
+        before = len(watcher.call("CLIENT", "LIST").splitlines())
+        for turns in [*range(60)] * 3:  # when the answer comes is not always the same
+            asking = asyncio.create_task(take_over(described.connection(), asyncio.Protocol()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            writer: Any = (await asyncio.gather(asking, return_exceptions=True))[0]
+            if not isinstance(writer, BaseException):
+                writer.transport.abort()
+        await eventually_async(lambda: len(watcher.call("CLIENT", "LIST").splitlines()) == before)
