@@ -64,3 +64,24 @@ def test_a_bound_task_is_none_of_any_number_of_arguments() -> None:
     def bound(*args: Any) -> None: ...
 
     assert Parameters(bound).bind((Task(), "o1", 2), {}) == {"args": ("o1", 2)}
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "said"),
+    [
+        (usual, ("o1",), {}, {"order": "o1"}),
+        (usual, ("o1", 5), {"note": ""}, {"order": "o1"}),
+        (usual, ("o1", 6), {"note": "x"}, {"order": "o1", "amount": 6, "note": "x"}),
+        (usual, ("o1", 5.0), {}, {"order": "o1", "amount": 5.0}),
+        (open_ended, ("o1",), {}, {"order": "o1"}),
+        (open_ended, ("o1", 2), {"a": 1}, {"order": "o1", "rest": (2,), "more": {"a": 1}}),
+    ],
+)
+def test_what_is_as_by_default_is_not_said(
+    function: Callable[..., None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    said: dict[str, Any],
+) -> None:
+    parameters = Parameters(function)
+    assert parameters.said(parameters.bind(args, kwargs)) == said

@@ -421,3 +421,27 @@ def test_a_retry_with_other_arguments_needs_a_fingerprint_without_them(
     while hand.step() is not None:
         pass
     assert (result.result if isinstance(end, int) else type(result.result).__name__) == end
+
+
+@pytest.mark.parametrize("key", ["name", ["name", "amount"]])
+def test_a_retry_is_run_by_a_release_that_knows_another_parameter(
+    app: Any, hand: Hand, key: Any
+) -> None:
+    """Red where defaults are compared: the retry fails, as one that was used otherwise before."""
+
+    @app.task(name="pay", shared=False, bind=True)
+    @idempotent_task(key=key)
+    def pay(self: Any, name: str, amount: int) -> Any:
+        raise self.retry(countdown=0, args=(name, amount))
+
+    result = pay.delay("a", 5)
+    hand.step()
+    del app.tasks["pay"]
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key=key)
+    def newer(name: str, amount: int, note: str = "", *rest: int, **more: int) -> Any:
+        return [name, amount, note, len(rest), len(more)]
+
+    hand.step()
+    assert result.result == ["a", 5, "", 0, 0]

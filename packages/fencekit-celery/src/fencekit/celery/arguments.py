@@ -8,13 +8,10 @@ from typing import Any, TypeAlias
 
 from celery import Task
 
-__all__ = ["ALL", "Parameters", "Pick", "Picked"]
+__all__ = ["Parameters", "Pick", "Picked"]
 
 Pick: TypeAlias = "str | Sequence[str] | Callable[..., Any]"
 Picked: TypeAlias = "Callable[[Mapping[str, Any]], Any]"
-
-ALL: Picked = dict
-"""Reads all of the arguments."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -40,6 +37,15 @@ class Parameters:
             parameter.name: parameter.default
             for parameter in parameters
             if parameter.default is not inspect.Parameter.empty
+        }
+        nothing: dict[Any, Any] = {
+            inspect.Parameter.VAR_POSITIONAL: (),
+            inspect.Parameter.VAR_KEYWORD: {},
+        }
+        self._unsaid = self._defaults | {
+            parameter.name: nothing[parameter.kind]
+            for parameter in parameters
+            if parameter.kind in nothing
         }
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +82,21 @@ class Parameters:
         for name, default in self._defaults.items():
             arguments.setdefault(name, default)
         return arguments if arguments.keys() == self._names else None
+
+    def said(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that are not as they are by default.
+
+        So a call means the same when the function has got another parameter, with a default: a
+        message is run by a newer release than the one that began its work.
+        """
+        unsaid = self._unsaid
+        if not unsaid:
+            return dict(arguments)
+        return {
+            name: value
+            for name, value in arguments.items()
+            if name not in unsaid or not _same(value, unsaid[name])
+        }
 
     def picker(self, pick: Pick, what: str) -> Picked:
         """What reads a value out of bound arguments; names become a mapping of name to value.
@@ -142,3 +163,7 @@ class Parameters:
             raise ValueError(f"{what}: {name!r} is no parameter of {self._name}, which has {known}")
         if name == "self" == next(iter(self.signature.parameters)):
             raise ValueError(f"{what}: 'self' is the task itself, and no argument of {self._name}")
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))

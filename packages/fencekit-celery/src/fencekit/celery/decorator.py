@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from celery import Task
 from celery.local import Proxy
-from fencekit.celery.arguments import ALL, Parameters, Pick
+from fencekit.celery.arguments import Parameters, Pick
 from fencekit.celery.durations import Duration
 from fencekit.celery.execution import Execution, execution_in
 from fencekit.celery.terms import make_terms
@@ -54,7 +54,7 @@ def idempotent_task(
             the same names) that returns a str.
         lock_resource: the name of the lock, given as the key is.
         fingerprint: what must be the same at each call with this key: ``"args"`` for all
-            arguments, names, or a function; None compares nothing.
+            arguments that are not as by default, names, or a function; None compares nothing.
         ttl: how long the record is kept, counted from completion. (A lock's ``ttl`` is its lease.)
         idempotency_ttl: the same as ``ttl``.
         lease: how long a run, and its lock, are protected without a renewal; renewed at a third.
@@ -125,7 +125,7 @@ def _payload(parameters: Parameters, fingerprint: Pick | None) -> Any:
     if fingerprint is None:
         return None
     if isinstance(fingerprint, str) and fingerprint == "args":
-        return ALL
+        return parameters.said
     return parameters.picker(fingerprint, "fingerprint")
 
 

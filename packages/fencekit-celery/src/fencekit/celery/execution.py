@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from celery import Celery, Task, current_app
 from fencekit.canonical import idempotency_key
-from fencekit.celery.arguments import ALL, Parameters, Picked
+from fencekit.celery.arguments import Parameters, Picked
 from fencekit.celery.deliveries import running_delivery, running_task
 from fencekit.celery.models import models_as_data, returned_model
 from fencekit.celery.runs import Run
@@ -62,6 +62,7 @@ class Execution:
         self._key_of = key_of
         self._resource_of = resource_of
         self._payload_of = payload_of
+        self._compares_all = payload_of == parameters.said
         self._returned_model = partial(returned_model, function)
         self._tasks: WeakKeyDictionary[Task, tuple[str, str] | None] = WeakKeyDictionary()
 
@@ -139,13 +140,14 @@ class Execution:
         terms = self.terms
         if self._payload_of is None:
             digest = ""
-        # Where the key is made of all arguments, their digest is known.
-        elif not digest or self._payload_of is not ALL or len(picked) != len(arguments):
+        else:
             payload = self._payload_of(arguments)
-            try:
-                digest = "" if payload is None else fingerprint(payload)
-            except CanonicalizeError:
-                digest = fingerprint(models_as_data(payload))
+            # Where the key is made of all that was said, its digest is known.
+            if not digest or not self._compares_all or payload.keys() != picked.keys():
+                try:
+                    digest = "" if payload is None else fingerprint(payload)
+                except CanonicalizeError:
+                    digest = fingerprint(models_as_data(payload))
         return ClaimTerms(
             names_of_a_job(guard.prefix, key),
             guard.owner_id,
