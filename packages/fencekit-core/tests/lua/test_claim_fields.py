@@ -138,3 +138,29 @@ def test_the_floor_is_the_first_tokens_where_only_withdrawn_begins_were_known(
     record.withdraw("lost")
     token = record.begin("a")[1]
     assert record.fields["floor"] == str(token - 1)
+
+
+def test_a_release_takes_back_its_own_attempt_and_no_other(record: Record) -> None:
+    record.begin("a")
+    record.fail("a")
+    record.begin("b")
+    record.release("b")
+    assert record.fields["attempts"] == "1"
+    assert record.begin("c")[2] == 2
+
+
+def test_a_withdrawn_reclaim_leaves_what_the_attempt_before_it_left(record: Record) -> None:
+    record.begin("a", fingerprint="f")
+    record.lapse()
+    record.begin("b", fingerprint="f")
+    record.withdraw("b")
+    assert (record.state, record.fields["attempts"]) == ("retryable", "1")
+    assert record.begin("c", fingerprint="g")[0] == "mismatch"
+
+
+def test_a_renewed_record_lives_as_long_as_asked_for_and_no_longer(record: Record) -> None:
+    record.begin("a", lease=1_000, ttl=10_000)
+    record.renew("a", lease=1_000, ttl=20_000)
+    assert 19_000 < record.pttl <= 20_000
+    record.renew("a", lease=90_000, ttl=1_000)
+    assert 89_000 < record.pttl <= 90_000
