@@ -52,6 +52,30 @@ def queued(client: Any) -> list[Any]:
     return [json.loads(raw)["headers"] for raw in client.lrange("celery", 0, -1)]
 
 
+def test_a_function_that_is_handed_a_task_is_not_its_body(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where whoever gets the running task has its message put off."""
+
+    @idempotent_task(key=lambda name: name, fingerprint=None)
+    def helper(task: Any, name: str) -> str:
+        return f"{task.name} {name}"
+
+    @app.task(name="plain", shared=False, bind=True)
+    def plain(self: Any, name: str) -> str:
+        return helper(self, name)
+
+    with IdempotencyGuard(redis_client).begin("a", ttl=HOUR) as claim:
+        busy = plain.delay("a")
+        hand.step()
+        claim.release()
+    assert queued(redis_client) == []
+    assert busy.state == "FAILURE"
+    free = plain.delay("a")
+    hand.step()
+    assert free.result == "plain a"
+
+
 @pytest.mark.parametrize("protocol", [1, 2])
 def test_a_message_waits_for_a_lock_no_longer_than_it_may(
     app: Any, hand: Hand, redis_client: Any, protocol: int

@@ -115,7 +115,9 @@ class Execution:
         as a function, it goes by its task's name, as that task's messages do.
         """
         own = args[0] if args and isinstance(args[0], Task) else None
-        if own is not None:
+        if own is not None and any(
+            execution_in(vars(kind).get("run")) is self for kind in type(own).__mro__
+        ):
             delivery = running_delivery(own) if own is running else None
             return delivery, own.app, str(own.name), _serializers(own.app, own.serializer)
         app = cast("Celery", current_app if running is None else running.app)  # or a proxy of one

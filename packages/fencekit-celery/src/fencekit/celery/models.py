@@ -14,11 +14,16 @@ __all__ = ["models_as_data", "returned_model"]
 
 
 def models_as_data(values: Any) -> Any:
-    """Values by name, with what is in a model instead of the model; else what was given."""
+    """Values by name, with what is in a model instead of the model; else what was given.
+
+    What is as by default is left out, as of arguments: a model may get another field.
+    """
     if not isinstance(values, Mapping):
         return values
     return {
-        name: value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+        name: value.model_dump(mode="json", exclude_defaults=True)
+        if hasattr(value, "model_dump")
+        else value
         for name, value in values.items()
     }
 
