@@ -17,7 +17,14 @@ from celery.exceptions import SoftTimeLimitExceeded
 from kombu import common, entity, serialization
 from pydantic import BaseModel, Field
 
-from fencekit import DistributedLock, IdempotencyGuard, LockHandle, idempotency_key
+from fencekit import (
+    DistributedLock,
+    IdempotencyGuard,
+    IdempotencyInProgress,
+    LockHandle,
+    LockNotAcquired,
+    idempotency_key,
+)
 from fencekit.celery import StillBusy, configure, idempotent_task, unique_task
 from fencekit.claims import Claim
 from harness.by_hand import Hand
@@ -70,7 +77,9 @@ def test_a_function_that_is_handed_a_task_is_not_its_body(
         hand.step()
         claim.release()
     assert queued(redis_client) == []
-    assert busy.state == "FAILURE"
+    # Red where it is kept as an Exception, which is all that is known of it then.
+    assert isinstance(busy.result, IdempotencyInProgress)
+    assert busy.result.retry_after_ms > 0
     free = plain.delay("a")
     hand.step()
     assert free.result == "plain a"
@@ -469,3 +478,24 @@ def test_a_retry_is_run_by_a_release_that_knows_another_parameter(
 
     hand.step()
     assert result.result == ["a", 5, "", 0, 0]
+
+
+def test_a_lock_that_a_direct_call_finds_taken_is_told_as_what_it_is(
+    app: Any, hand: Hand, redis_client: Any
+) -> None:
+    """Red where it is kept as an Exception, which is all that is known of it then."""
+
+    @app.task(name="pay", shared=False)
+    @idempotent_task(key="name", lock_resource=lambda: "till")
+    def pay(name: str) -> str:
+        return name
+
+    @app.task(name="outer", shared=False)
+    def outer() -> Any:
+        return pay("a")
+
+    with DistributedLock(redis_client).hold("till", ttl=HOUR):
+        result = outer.delay()
+        hand.step()
+    assert isinstance(result.result, LockNotAcquired)
+    assert result.result.resource == "till"

@@ -14,9 +14,11 @@ from fencekit.errors import (
     FenceKitError,
     IdempotencyExhausted,
     IdempotencyFailed,
+    IdempotencyInProgress,
     IdempotencyNotOwned,
     IdempotencyPayloadMismatch,
     IdempotencyResultMissing,
+    LockNotAcquired,
     StoreRefused,
 )
 
@@ -26,6 +28,8 @@ __all__ = [
     "StillBusy",
     "TaskExhausted",
     "TaskFailed",
+    "TaskInProgress",
+    "TaskLockNotAcquired",
     "TaskPayloadMismatch",
     "TaskReplaced",
     "TaskResultMissing",
@@ -111,6 +115,14 @@ class TaskFailed(_Told, IdempotencyFailed):
     """The work failed for good, with one of ``terminal_for``, and is not tried again."""
 
 
+class TaskInProgress(_Told, IdempotencyInProgress):
+    """The work is being done by another; told to a direct or eager call, which cannot wait."""
+
+
+class TaskLockNotAcquired(_Told, LockNotAcquired):
+    """The lock of the work is taken; told to a direct or eager call, which cannot wait."""
+
+
 class TaskPayloadMismatch(_Told, IdempotencyPayloadMismatch):
     """The key was used with other arguments before; the work was neither run nor replayed."""
 
@@ -132,6 +144,8 @@ def told(error: FenceKitError) -> FenceKitError:
     for kind in (
         TaskExhausted,
         TaskFailed,
+        TaskInProgress,
+        TaskLockNotAcquired,
         TaskPayloadMismatch,
         TaskResultMissing,
         TaskReplaced,

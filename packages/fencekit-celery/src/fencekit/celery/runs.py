@@ -128,7 +128,7 @@ class Run:
     def _find_busy(self, claim: Claim) -> NoReturn:
         message, left = self._message, claim.retry_after
         if message is None:
-            claim.answer()  # raises
+            self._raise_why(claim)
         elif claim.task_id == message.id and message.is_broadcast:
             raise Ignore(f"{self._key!r} is being worked at where this broadcast has come as well")
         elif claim.task_id == message.id:
@@ -145,6 +145,9 @@ class Run:
         if self._message is not None and self._message.failed_before():
             raise Ignore(f"{self._key!r} has failed, and this message has told so before")
         self._blame()
+        self._raise_why(claim)
+
+    def _raise_why(self, claim: Claim) -> NoReturn:
         try:
             claim.answer()
         except FenceKitError as error:
@@ -196,7 +199,7 @@ class Run:
         except LockNotAcquired as error:
             self._give_back(claim)
             if self._message is None:
-                raise
+                raise told(error) from None
             busy = StillBusy.of(self._resource, self._waited)
             self._put_off(busy, error.retry_after_ms / 1000, "the lock is taken")
         except StoreError as error:
