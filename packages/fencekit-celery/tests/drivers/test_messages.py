@@ -410,8 +410,9 @@ def test_a_broadcast_is_neither_lost_nor_multiplied(
     assert hand.ends == ["acknowledged"]
 
 
+@pytest.mark.parametrize("bound", ["once", "twice"])
 def test_a_message_that_came_through_a_topic_goes_back_to_its_queue(
-    app: Any, hand: Hand, redis_client: Any
+    app: Any, hand: Hand, redis_client: Any, bound: str
 ) -> None:
     """Red where the exchange is not declared on the connection by which it is put off: it is lost.
 
@@ -419,6 +420,9 @@ def test_a_message_that_came_through_a_topic_goes_back_to_its_queue(
     """
     topic = _entity.Exchange("orders", type="topic")
     orders = _entity.Queue("orders", topic, routing_key="order.#")
+    if bound == "twice":
+        keys = ("order.#", "refund.#")
+        orders = _entity.Queue("orders", [_entity.binding(topic, key) for key in keys])
     app.conf.task_queues = (_entity.Queue("celery"), orders)
 
     @app.task(name="pay", shared=False)

@@ -70,7 +70,10 @@ class Delivery:
     @property
     def is_broadcast(self) -> bool:
         """Whether each worker has a copy, so that publishing one again would multiply them."""
-        return any(queue.exchange.type == "fanout" for queue in self._queues())
+        exchange = (self.request.delivery_info or {}).get("exchange")
+        return any(
+            found.type == "fanout" for queue in self._queues() for found in _named(exchange, queue)
+        )
 
     def blame(self) -> None:
         """Have the next exception end the message as a failure, whatever ``autoretry_for`` says.
@@ -218,7 +221,7 @@ class Delivery:
         """The queues of the exchange that it came through; none where it came without one."""
         exchange = (self.request.delivery_info or {}).get("exchange")
         known = self.task.app.amqp.queues.values() if exchange else ()
-        return [queue for queue in known if queue.exchange.name == exchange]
+        return [queue for queue in known if _named(exchange, queue)]
 
     def _publish(self, countdown: float, deferred: str) -> None:
         request, task = self.request, self.task
@@ -262,6 +265,12 @@ class Delivery:
                     raise
             else:
                 return
+
+
+def _named(name: str | None, queue: Any) -> list[Any]:
+    """The exchanges of this name that a queue is bound to."""
+    bound = (queue.exchange, *(binding.exchange for binding in queue.bindings or ()))
+    return [exchange for exchange in bound if exchange is not None and exchange.name == name]
 
 
 def _route(delivery_info: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
