@@ -69,24 +69,57 @@ def test_a_withdraw_leaves_the_token_that_it_freed_on_record(lab: Lab) -> None:
     assert lab.record["last"] == str(int(grant.token))
 
 
-@pytest.mark.parametrize("how", ["release", "late release", "withdraw", "force"])
-def test_whatever_frees_a_lock_wakes_who_waits(lab: Lab, how: str) -> None:
+FREES = pytest.mark.parametrize("how", ["release", "late release", "withdraw", "force"])
+
+
+def free(lab: Lab, how: str) -> None:
+    """Take the lock, and have it freed."""
     grant = lab.acquire(sends=2 if how == "late release" else 1)
-    acquire = lab.sent[0]
     if how == "late release":
+        # What it frees is the grant of a copy that came after the lease.
+        acquire = lab.sent[-1]
         lab.lapse()
         assert lab.arrive(acquire)[0] == 1
+    if how == "withdraw":
+        assert lab.withdraw(grant.claimant)
+    elif how == "force":
+        assert lab.force()
+    else:
+        lab.release(grant)
+    assert lab.holder is None
+
+
+@FREES
+def test_whatever_frees_a_lock_wakes_who_waits(lab: Lab, how: str) -> None:
     with lab.client.pubsub() as listener:
         listener.subscribe(lab.names.wake)
         assert listener.get_message(timeout=1.0)["type"] == "subscribe"
-        if how == "withdraw":
-            lab.withdraw(grant.claimant)
-        elif how == "force":
-            lab.force()
-        else:
-            lab.release(grant)
-        assert lab.holder is None
+        free(lab, how)
         assert listener.get_message(timeout=1.0)["data"] == b"free"
+
+
+@FREES
+def test_a_wake_that_is_forbidden_undoes_nothing(lab: Lab, how: str) -> None:
+    with forbidden(lab.client, "publish"):
+        free(lab, how)
+    lab.acquire("you")
+    # The grants that were freed have not lapsed; the forced one has, and the one before its copy.
+    assert bool(lab.record["lapsed"]) == (how in {"force", "late release"})
+
+
+def test_a_forced_release_lowers_nothing(lab: Lab) -> None:
+    ahead = int(lab.acquire().token) + 3_600_000_000
+    lab.advance(ahead)
+    assert lab.force()
+    assert lab.record["last"] == str(ahead + 1)
+
+
+def test_a_forced_release_forgets_nothing(lab: Lab) -> None:
+    before = lab.acquire()
+    lab.release(before)
+    lab.acquire()
+    assert lab.force()
+    assert lab.release(before) is lock.Verdict.RELEASED_BEFORE
 
 
 @bites(broken.QUICK_RELEASE_IS_ABOVE_THE_FLOOR)
@@ -122,13 +155,6 @@ def test_what_is_read_of_a_free_lock_tells_the_last_from_the_open(lab: Lab) -> N
     lab.release(grant)
     raw = lab.client.eval(lock.INSPECT.source, 2, lab.names.lock, lab.names.fence)
     assert raw[:4] == [None, -2, str(int(grant.token)).encode(), b"0"]
-
-
-def test_a_wake_that_is_forbidden_does_not_undo_the_release(lab: Lab) -> None:
-    grant = lab.acquire()
-    with forbidden(lab.client, "publish"):
-        assert lab.release(grant) is lock.Verdict.RELEASED
-    assert lab.record["open"] == "0"
 
 
 @pytest.mark.parametrize("command", ["hmget", "hset"])

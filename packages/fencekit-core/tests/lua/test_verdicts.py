@@ -249,6 +249,7 @@ def test_a_record_lost_and_advanced_while_held_still_has_one_verdict(lab: Lab, f
     if first == "renew":
         lab.renew(grant)
     assert [lab.release(grant) for _ in range(2)] == [RELEASED, BEFORE]
+    assert lab.record["floor"] == str(int(grant.token) - 1)
 
 
 @bites(broken.LOCK_PROVES_ONLY_ITS_TOKEN)
