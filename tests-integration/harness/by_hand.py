@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.strategy import proto1_to_proto2
 
-__all__ = ["Hand"]
+__all__ = ["Hand", "queued"]
 
 
 class Hand:
@@ -83,3 +84,8 @@ class _Pool:
     ) -> None:
         accept_callback(os.getpid(), time.monotonic())
         callback(trace_task_ret(*args, app=self._app))
+
+
+def queued(client: Any) -> list[Any]:
+    """The headers of the messages that wait, the next one last."""
+    return [json.loads(raw)["headers"] for raw in client.lrange("celery", 0, -1)]
