@@ -159,16 +159,18 @@ def test_a_pool_process_that_dies_is_replaced_within_its_lease(
 
 
 @red("plain")
+@pools(*OTHER_POOLS)
 def test_celery_9835_killed_after_the_result_was_published(
-    tasks: Any, effects: Effects, start_worker: StartWorker, name: str
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
-    # One process, so that the second step, which nothing protects, does not die in this worker.
-    first = start_worker(concurrency=1)
+    # One at a time, so that the second step, which nothing protects, does not die in this worker.
+    first = start_worker(pool=pool, concurrency=1)
     key, end = fresh_key(), fresh_key()
     effects.client.set(f"die-after-success:{key}", 1)
     steps = chain(tasks[name].s(key, [], [1, 2]), tasks["collect"].s(end)).delay()
     eventually(lambda: not first.process.alive, PATIENCE)
-    start_worker()
+    start_worker(pool=pool)
+    start_restorer(start_worker, pool)
     assert value(steps) == [1, 2]
     eventually(lambda: not effects.client.hlen("unacked"), 20)
     time.sleep(0.5)  # a second delivery is given the time to run
@@ -267,18 +269,19 @@ def test_celery_singleton_40_a_hard_time_limit_frees_the_key(
 
 
 # Threads cannot be ended, and solo hears nothing while it runs a task.
+@red("guessed")
 @pools("gevent", "eventlet")
 def test_a_revoked_run_frees_the_key(
-    tasks: Any, effects: Effects, start_worker: StartWorker, pool: str
+    tasks: Any, effects: Effects, start_worker: StartWorker, name: str, pool: str
 ) -> None:
     start_worker(pool=pool, visibility=3600)
     await_control(tasks)
     key = fresh_key()
-    first = tasks["once"].delay(key, [["sleep", 30]], 1)
+    first = tasks[name].delay(key, [["sleep", 30]], 1)
     effects.wait("runs", key)
     first.revoke(terminate=True)
     eventually(lambda: first.state == "REVOKED", PATIENCE)
-    assert value(tasks["once"].delay(key, [], 1), 10) == 1
+    assert value(tasks[name].delay(key, [], 1), 10) == 1
     assert effects.count("effects", key) == 1
 
 
@@ -299,18 +302,25 @@ def test_revoked_before_it_begins_it_takes_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pool", "how"),
+    ("name", "pool", "how"),
     [
-        *((pool, signal.SIGTERM) for pool in ("prefork", *OTHER_POOLS)),
-        *((pool, signal.SIGQUIT) for pool in ("prefork", "threads")),
+        *(("once", pool, signal.SIGTERM) for pool in ("prefork", *OTHER_POOLS)),
+        *(("once", pool, signal.SIGQUIT) for pool in ("prefork", "threads")),
+        pytest.param("guessed", "prefork", signal.SIGQUIT, marks=RED),
     ],
 )
 def test_a_shutdown_loses_nothing(
-    tasks: Any, effects: Effects, start_worker: StartWorker, how: signal.Signals, pool: str
+    tasks: Any,
+    effects: Effects,
+    start_worker: StartWorker,
+    *,
+    name: str,
+    pool: str,
+    how: signal.Signals,
 ) -> None:
     first = start_worker(pool=pool, visibility=3)
     key = fresh_key()
-    result = tasks["once"].delay(key, [["sleep", 2]], "whole")
+    result = tasks[name].delay(key, [["sleep", 2]], "whole")
     effects.wait("runs", key)
     first.signal(how)
     first.ended()
