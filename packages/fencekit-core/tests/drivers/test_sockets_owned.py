@@ -7,7 +7,8 @@ had closed before it was taken over was believed good: the library's stream had 
 owner was not, and waited until its time was up. A connection that was given up while it owed an
 answer, because its server is the primary no more, was left open when the driver was closed. And who
 was cancelled just as a Sentinel had answered left that connection open: the library's pool closes
-what it has in tasks, and they had not begun.
+what it has in tasks, and they had not begun. Where TLS is spoken, a connection that nobody wanted
+any more said farewell first, and the loop had ended before it was answered.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fencekit.drivers.client import Client, describe
 from fencekit.drivers.lane import take_over
 from fencekit.keys import names
 from harness.clients import Family, aopened
+from harness.fixtures import ServerPool
 from harness.proxy import Proxy
 from harness.servers import Server
 from harness.topologies import Sentinels
@@ -153,3 +155,24 @@ async def test_a_question_to_sentinels_that_is_cancelled_leaves_no_connection(
             if not isinstance(writer, BaseException):
                 writer.transport.abort()
         await eventually_async(lambda: len(watcher.call("CLIENT", "LIST").splitlines()) == before)
+
+
+async def test_a_tls_connection_that_nobody_wants_is_closed_without_a_farewell(
+    servers: ServerPool,
+) -> None:
+    server = servers.clean(tls=True)
+    async with aopened(server.url) as client:
+        connection = describe(client, "async").connection()
+        connect, sockets = connection.connect, list[Any]()
+
+        async def cancelled() -> None:
+            await connect()
+            sockets.append(connection._writer.get_extra_info("socket"))
+            raise asyncio.CancelledError
+
+        connection.connect = cancelled
+        with pytest.raises(asyncio.CancelledError):
+            await take_over(connection, asyncio.Protocol())
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert sockets[0].fileno() == -1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencekit.drivers.client import Address, Client
 from fencekit.drivers.delivery import WireLost
+from fencekit.drivers.sentinel import hang_up
 from fencekit.drivers.wire import new_decoder
 from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import ProtocolError, pack
@@ -38,16 +39,16 @@ async def take_over(connection: Any, protocol: asyncio.Protocol) -> Any:
         await connection.connect()
     except Exception as error:
         # Of the library, or of a credential provider: nothing was sent.
-        await connection.disconnect(nowait=True)
+        await hang_up(connection)
         raise WireLost(error, sent=False) from error
     except asyncio.CancelledError:
-        await connection.disconnect(nowait=True)
+        await hang_up(connection)
         raise
     # The library has no public way to hand a connection over.
     reader, writer = connection._reader, connection._writer  # noqa: SLF001
     if writer.is_closing() or reader.at_eof() or reader.exception() is not None:
         # The end of a connection is told once, and its reader has been told.
-        await connection.disconnect(nowait=True)
+        await hang_up(connection)
         raise WireLost("the server closed the connection", sent=False)
     connection._writer = connection._reader = None  # noqa: SLF001
     writer.transport.set_protocol(protocol)

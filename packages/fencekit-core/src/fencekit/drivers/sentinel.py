@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-__all__ = ["AsyncWatch", "Watch"]
+__all__ = ["AsyncWatch", "Watch", "hang_up"]
 
 # How long one Sentinel may take to answer where the client does not say, seconds.
 _TIMEOUT = 1.0
@@ -82,19 +82,23 @@ class AsyncWatch(_Watch):
         try:
             address = await manager.discover_master(self.service_name)
         finally:
-            for watcher in asked:
-                await _hang_up(watcher.connection_pool)
+            # The pool itself would close them in tasks, which end unbegun if this one is cancelled.
+            for pool in (watcher.connection_pool for watcher in asked):
+                for one in (*pool._available_connections, *pool._in_use_connections):  # noqa: SLF001
+                    await hang_up(one)
         self._heed(asked, manager.sentinels[0])
         return address
 
 
-async def _hang_up(pool: Any) -> None:
-    """Close a pool's connections, without a pause in which a cancellation could come.
+async def hang_up(connection: Any) -> None:
+    """Close a connection of the library's, without a pause in which a cancellation could come.
 
-    The pool itself would close them in tasks, which a cancellation ends before they have begun.
+    Without a farewell, too: TLS would wait for it to be answered, and the loop may end before.
     """
-    for connection in (*pool._available_connections, *pool._in_use_connections):  # noqa: SLF001
-        await connection.disconnect(nowait=True)
+    writer = connection._writer  # noqa: SLF001 - the library has no public way to abort
+    if writer is not None:
+        writer.transport.abort()
+    await connection.disconnect(nowait=True)
 
 
 def _twin(watcher: Any) -> Any:
