@@ -202,10 +202,14 @@ async def test_scripts_may_be_flushed_between_any_two_operations(rig: Rig) -> No
     flush()
     assert await got(lock.force_release("job")) is False
     flush()
-    async with entered(lock.hold("job", ttl=ms(1200))):
+    key = lock.lock_key("job")
+    async with entered(lock.hold("job", ttl=ms(3000))):
         await rig.sleep(0.1)
         flush()
-        await rig.sleep(1.4)
+        left = rig.ask("PTTL", key)
+        while rig.ask("PTTL", key) <= left:  # until it is renewed; -2 once it is lost
+            assert rig.ask("PTTL", key) > 0
+            await rig.sleep(0.05)
 
 
 async def test_connections_may_be_closed_between_any_two_operations(rig: Rig) -> None:
