@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -86,6 +87,36 @@ def test_one_complaint_with_its_cure(
 
 def test_a_broker_that_waits_for_ever_has_no_such_limits() -> None:
     assert said({"default_retry_delay": 7200}, conf={"broker_url": "amqp://localhost"}) == []
+
+
+@pytest.mark.parametrize("bind", [False, True])
+def test_a_decorator_that_hides_the_idempotent_task_is_complained_of(*, bind: bool) -> None:
+    """Red where it is not seen, and a message that should wait fails."""
+    app: Any = Celery("lint", broker=NOWHERE, set_as_current=False)
+    app.conf.fencekit_redis_url = NOWHERE
+
+    def hiding(function: Any) -> Any:
+        def hidden(*args: Any) -> Any:
+            return function(*args) if args else later
+
+        if not function:
+            later = None  # never: a cell of the decorator's that is empty
+
+        return hidden
+
+    @idempotent_task(key="name")
+    def pay(name: str) -> None: ...
+
+    app.task(name="pay", shared=False, bind=bind, **GOOD)(hiding(pay))
+    kept = app.task(name="kept", shared=False, **GOOD)(functools.wraps(pay)(hiding(pay)))
+
+    @app.task(name="other", shared=False)
+    def other() -> Any:
+        return kept("a")
+
+    (complaint,) = complaints(app)
+    assert complaint.startswith("pay: ")
+    assert "functools.wraps" in complaint
 
 
 def test_no_place_for_records_is_an_error() -> None:

@@ -6,14 +6,16 @@ Redis is down does: its messages are put off until it is back.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
 from celery import Celery, Task, signals
 from fencekit.celery.errors import NotConfigured
-from fencekit.celery.execution import Execution, execution_of
+from fencekit.celery.execution import Execution, execution_in, execution_of
 from fencekit.celery.stores import store_of
 
 __all__ = ["complaints"]
@@ -37,10 +39,26 @@ def complaints(app: Celery) -> Iterator[str]:
     for name, task in sorted(app.tasks.items()):
         execution = execution_of(task)
         if execution is None:
+            if _is_hidden(task):
+                yield (
+                    f"{name}: a decorator above @idempotent_task hides it, so no message waits for "
+                    "another: have that decorator use functools.wraps"
+                )
             continue
         if execution.guard is None or (execution.locks and execution.lock is None):
             store_of(app, name)
         yield from _about_task(task, execution, visibility)
+
+
+def _is_hidden(task: Task) -> bool:
+    """Whether the function of a task has one in it that is an idempotent task's."""
+    function = getattr(task.run, "__func__", task.run)
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # it is empty
+            inner = cell.cell_contents
+            if inspect.isfunction(inner) and execution_in(inner) is not None:
+                return True
+    return False
 
 
 def _about_task(task: Task, execution: Execution, visibility: float | None) -> Iterator[str]:
