@@ -519,9 +519,7 @@ def test_lock_redisson_1104_falls_with_the_holders_clock(redis_client: Any) -> N
         assert third.fence < second.fence
 
 
-@red_by(
-    lua("look", "math.max(last + 1, now[1] * 1000000 + now[2])", "last + 1")
-)
+@red_by(lua("look", "math.max(last + 1, now[1] * 1000000 + now[2])", "last + 1"))
 async def test_lock_redisson_6510(twin: Twin, queue: Queue) -> None:
     """The record is deleted: the next token is above all before."""
     lock = twin.lock()

@@ -6,7 +6,7 @@ import logging
 import math
 import random
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from kombu.exceptions import EncodeError
 
@@ -242,11 +242,11 @@ class Delivery:
         options.update(_route(info, options))
         # Else `send_task` makes the message its own parent, and the task its own child.
         request.called_directly = True
-        conf = task.app.conf
+        conf, arguments = task.app.conf, cast("Any", (request.args, request.kwargs))
         tried = encodings(
             options.pop("serializer", None) or conf.task_serializer,
             conf.accept_content,
-            [list(request.args), dict(request.kwargs)],
+            [list(arguments[0]), dict(arguments[1])],
         )
         for serializer in tried:
             try:
