@@ -45,6 +45,25 @@ async def test_when_nobody_waits_any_more_the_load_ends_and_its_ticket_goes(
     assert await cache.get_or_load(1, kit.loader(VALUE)) == VALUE
 
 
+async def test_a_load_that_is_cancelled_by_its_own_doing_is_not_begun_again(kit: Kit) -> None:
+    cache, loader = kit.declare(), kit.loader(asyncio.CancelledError())
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(cache.get_or_load(1, loader), 5)
+    assert loader.calls == 1
+
+
+async def test_who_shared_a_load_that_cancelled_itself_loads_by_itself(kit: Kit) -> None:
+    cache, gate = kit.declare(), kit.gate(asyncio.CancelledError())
+    first = asyncio.create_task(cache.get_or_load(1, gate))
+    await kit.entered(gate)
+    second = asyncio.create_task(cache.get_or_load(1, kit.loader(VALUE)))
+    await asyncio.sleep(0.05)  # until it has joined
+    gate.opened.set()
+    assert await asyncio.wait_for(second, 5) == VALUE
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
 @pytest.mark.parametrize("many", [False, True])
 async def test_cancelled_at_every_await(kit: Kit, store: Any, many: bool) -> None:  # noqa: FBT001
     cache = kit.declare(tags=tagged("a"))

@@ -173,7 +173,7 @@ class GenericCache(BaseCache[T]):
 
         Raises:
             TypeError, ValueError: it cannot be a key, or what was loaded cannot be written.
-            RuntimeError: the loader asks for the key that it loads.
+            RuntimeError: the loader asks for the key that it loads, or one whose load waits for it.
             StoreError: only where ``strict``, and not for what passes by itself.
             whatever the loader raises, unless a value is kept for that case (``grace``).
         """

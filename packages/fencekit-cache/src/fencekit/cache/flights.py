@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -21,21 +22,68 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncFlights", "SyncFlights"]
 
-_above: ContextVar[tuple[object, ...]] = ContextVar("fencekit_cache_flights", default=())
+_above: ContextVar[tuple[_Flight, ...]] = ContextVar("fencekit_cache_flights", default=())
 
 
-def _refuse_circle(flight: object, entry: str) -> None:
-    if any(flight is one for one in _above.get()):
-        msg = f"the loader of {entry!r} asks the cache for {entry!r}: it would wait for itself"
-        raise RuntimeError(msg)
+class _Flight:
+    """A load under way.
+
+    Attributes:
+        waits_for: the loads that its own loader has asked for and not got yet.
+    """
+
+    __slots__ = ("waits_for",)
+
+    def __init__(self) -> None:
+        self.waits_for: list[_Flight] = []
 
 
-class _AsyncFlight:
+@contextmanager
+def _waiting_for(flight: _Flight, entry: str) -> Iterator[None]:
+    """Keep on record that the loader that asks, if one does, waits for a load.
+
+    On record first and looked at then: of threads that close a circle at once, one sees it.
+
+    Raises:
+        RuntimeError: that load waits for the loader that asks, be it through others.
+    """
+    above = _above.get()
+    if not above:
+        yield
+        return
+    asking = above[-1].waits_for
+    asking.append(flight)
+    try:
+        if _waits_for_one_of(above, flight):
+            msg = (
+                f"a loader asks the cache for {entry!r}, which is being loaded by itself or by "
+                "one that waits for it: it would wait for itself"
+            )
+            raise RuntimeError(msg)
+        yield
+    finally:
+        asking.remove(flight)
+
+
+def _waits_for_one_of(above: tuple[_Flight, ...], flight: _Flight) -> bool:
+    seen, ahead = {id(flight)}, [flight]
+    while ahead:
+        one = ahead.pop()
+        if any(one is mine for mine in above):
+            return True
+        fresh = [other for other in tuple(one.waits_for) if id(other) not in seen]
+        seen.update(map(id, fresh))
+        ahead += fresh
+    return False
+
+
+class _AsyncFlight(_Flight):
     """A load under way on this loop."""
 
     __slots__ = ("task", "waiters")
 
     def __init__(self) -> None:
+        super().__init__()
         self.task: asyncio.Task[Outcome] | None = None
         self.waiters = 0
 
@@ -56,11 +104,12 @@ class AsyncFlights:
     ) -> tuple[Outcome, bool] | None:
         """Join the load of an entry, or begin it; the outcome, and whether it was begun here.
 
-        Cancelled, the others go on; when nobody waits any more, the load is cancelled too. None
-        where the load was cancelled by its own doing: ask again.
+        Cancelled, the others go on; when nobody waits any more, the load is cancelled too. Where it
+        was cancelled by its own doing, that is told to who began it; for the others it is None:
+        ask again.
 
         Raises:
-            RuntimeError: the loader asks for the entry that it loads.
+            RuntimeError: the loader asks for an entry whose load waits for it.
             whatever the load raises.
         """
         flight = self._flights.get(entry)
@@ -69,20 +118,21 @@ class AsyncFlights:
             flight = self._flights[entry] = _AsyncFlight()
             flight.task = asyncio.get_running_loop().create_task(self._fly(entry, flight, make))
             flight.task.add_done_callback(_retrieve)
-        else:
-            _refuse_circle(flight, entry)
         task = flight.task
         if task is None:  # pragma: no cover - set when the flight is made
             return None
         flight.waiters += 1
         try:
-            await asyncio.wait([task])
+            with _waiting_for(flight, entry):
+                await asyncio.wait([task])
         finally:
             flight.waiters -= 1
             if not flight.waiters and not task.done():
                 self._land(entry, flight)
                 task.cancel()
-        return None if task.cancelled() else (task.result(), begun)
+        if task.cancelled() and not begun:
+            return None
+        return task.result(), begun
 
     async def _fly(
         self, entry: str, flight: _AsyncFlight, make: Callable[[], Flow[Outcome]]
@@ -104,12 +154,13 @@ def _retrieve(task: asyncio.Task[Outcome]) -> None:
         task.exception()
 
 
-class _SyncFlight:
+class _SyncFlight(_Flight):
     """A load under way in one thread."""
 
     __slots__ = ("error", "landed", "outcome")
 
     def __init__(self) -> None:
+        super().__init__()
         self.landed = threading.Event()
         self.outcome: Outcome | None = None
         self.error: Exception | None = None
@@ -132,10 +183,10 @@ class SyncFlights:
         name = (os.getpid(), entry)
         mine = _SyncFlight()
         flight = self._flights.setdefault(name, mine)
-        if flight is mine:
-            return self._fly(name, flight, make), True
-        _refuse_circle(flight, entry)
-        flight.landed.wait()
+        with _waiting_for(flight, entry):
+            if flight is mine:
+                return self._fly(name, flight, make), True
+            flight.landed.wait()
         if flight.error is not None:
             raise flight.error
         return None if flight.outcome is None else (flight.outcome, False)
