@@ -14,11 +14,13 @@ from uuid import UUID
 import pydantic
 import pytest
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     RootModel,
     SecretBytes,
     SecretStr,
@@ -328,6 +330,33 @@ def test_the_fingerprint_changes_with_the_schema_and_the_version_and_nothing_els
     assert fingerprint(make(name=(str, ...), age=(int, 0))) != base
     assert fingerprint(make(name=(str, ...)), 2) != base
     assert fingerprint(make(title=(str, ...))) != fingerprint(make(description=(str, ...)))
+
+
+def test_the_fingerprint_does_not_tell_where_a_validator_lies_in_memory() -> None:
+    def positive() -> Any:
+        def check(value: int) -> int:
+            return abs(value)
+
+        return check
+
+    def kind(check: Any) -> Any:
+        class Own(BaseModel):
+            number: Annotated[int, AfterValidator(check)]
+
+            def model_dump_json(self, **options: Any) -> str:
+                return super().model_dump_json(**options)
+
+        class Odd(BaseModel):
+            model_config = ConfigDict(arbitrary_types_allowed=True)
+            lock: Annotated[slice, PlainValidator(slice)]
+            numbers: list[Annotated[int, AfterValidator(check)]]
+
+        return Own, Odd
+
+    # Two functions of one name are what one function is in two processes.
+    first, second = positive(), positive()
+    for one, other in zip(kind(first), kind(second), strict=True):
+        assert codec_for(one, "").fingerprint == codec_for(other, "").fingerprint
 
 
 def test_a_type_without_a_json_schema_has_a_fingerprint_too() -> None:

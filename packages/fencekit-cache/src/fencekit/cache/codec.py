@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from functools import partial
 from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -25,6 +26,7 @@ T = TypeVar("T")
 _METHODS = ("model_validate_json", "model_dump_json")
 # What a schema says for readers and does not change what is written.
 _PROSE = frozenset({"title", "description", "examples", "default", "deprecated"})
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NAMES = frozenset({"properties", "$defs", "patternProperties"})
 
 
@@ -59,7 +61,8 @@ class Codec(Generic[T]):
 
     def __init__(self, type_name: str, shape: str, version: str | int) -> None:
         self.type_name = type_name
-        spelled = f"{shape}\n{version}".encode()
+        # A function in an annotation is spelled with its address, another one in each process.
+        spelled = f"{_ADDRESS.sub('', shape)}\n{version}".encode()
         self.fingerprint = sha256(spelled).digest()[:FINGERPRINT_BYTES]
 
     def encode(self, value: T) -> bytes:
