@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import connections, models, transaction
-from django.db.models import Count, Exists, F, OuterRef, Sum, Window
+from django.db.models import Count, Exists, F, OuterRef, Subquery, Sum, Window
 from django.db.models.functions import RowNumber
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
@@ -114,6 +114,18 @@ def test_raise_on_stale_is_all_or_nothing() -> None:
     with pytest.raises(FencedOutError):
         fenced_update(Account.objects.all(), token(5), updates={"balance": 7}, raise_on_stale=True)
     assert (fence(fresh), fresh.balance) == (3, 0)
+
+
+@pytest.mark.usefixtures("alias")
+@pytest.mark.parametrize(
+    "same", [F("pk"), Subquery(Account.objects.filter(pk=OuterRef("pk")).values("pk"))]
+)
+def test_a_primary_key_that_each_row_computes_is_not_one_row(same: Any) -> None:
+    fresh, stale = account(fence_token=3), account(fence_token=9)
+    rows = Account.objects.filter(pk=same)
+    with pytest.raises(FencedOutError):
+        fenced_update(rows, token(5), updates={"balance": 7}, raise_on_stale=True)
+    assert (fence(fresh), fence(stale), fresh.balance) == (3, 9, 0)
 
 
 @pytest.mark.usefixtures("alias")

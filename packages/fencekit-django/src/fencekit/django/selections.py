@@ -92,6 +92,7 @@ class Selection:
             return False
         return any(
             isinstance(child, Exact)
+            and child.rhs_is_direct_value()  # otherwise each row compares a value of its own
             and getattr(getattr(child.lhs, "target", None), "primary_key", False)
             and child.lhs.alias == self._queryset.model._meta.db_table  # noqa: SLF001 - documented
             for child in where.children
