@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fencekit import CanonicalizeError, IdempotencyInProgress, IdempotencyPayloadMismatch
 from fencekit.django import Effect, arun_once, once, run_once
+from fencekit.django.retrying import is_worth_retrying
 from ledger.accounts.models import Branch
 from ledger.routing import using
 from ledger.stage import together
@@ -257,6 +258,30 @@ def test_what_cannot_be_repeated_is_not(alias: str) -> None:
     with pytest.raises(OperationalError), transaction.atomic(using=alias):
         run_once("branches", "b", work, Locked())
     assert len(calls) == 2
+
+
+def test_a_transaction_begun_by_hand_is_not_repeated(alias: str) -> None:
+    """Only its owner can: MySQL takes all of it back after a deadlock, not just our part."""
+    calls = []
+
+    def locked() -> None:
+        calls.append(1)
+        raise OperationalError("database is locked")
+
+    transaction.set_autocommit(False, using=alias)
+    try:
+        with pytest.raises(OperationalError):
+            run_once("transfers", "o1", locked)
+    finally:
+        transaction.rollback(using=alias)
+        transaction.set_autocommit(True, using=alias)
+    assert len(calls) == 1
+
+
+def test_mariadbs_changed_record_is_repeated() -> None:
+    """Its serialisation failure, since 11.6 the default under REPEATABLE READ."""
+    error = OperationalError(1020, "Record has changed since last read in table 'a'")
+    assert is_worth_retrying(error)
 
 
 def test_deadlocks_are_repeated(row_locking_alias: str) -> None:

@@ -166,7 +166,8 @@ def run_once(
     from fencekit.django.models import Effect  # noqa: PLC0415 - needs the app registry
 
     alias = router.db_for_write(Effect)
-    outermost = not connections[alias].in_atomic_block
+    # Neither in a block nor after set_autocommit(False).
+    outermost = connections[alias].get_autocommit()
     for attempt in range(retries + 1):
         try:
             with once(scope, key, using=alias) as run:

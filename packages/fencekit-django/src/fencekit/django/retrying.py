@@ -8,8 +8,8 @@ __all__ = ["is_worth_retrying"]
 
 # Serialisation failure, deadlock: the transaction was rolled back for the sake of another.
 _SQLSTATES = frozenset({"40001", "40P01"})
-# Deadlock, lock wait timeout.
-_MYSQL_ERRORS = frozenset({1213, 1205})
+# Deadlock, lock wait timeout, and "Record has changed since last read": a serialisation failure.
+_MYSQL_ERRORS = frozenset({1213, 1205, 1020})
 _SQLITE_TEXTS = ("database is locked", "database table is locked")
 
 
