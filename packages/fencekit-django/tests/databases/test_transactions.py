@@ -283,6 +283,26 @@ class TestLockedAtomic:
             )
         assert free == [None]
 
+    def test_the_lock_comes_back_when_a_hook_raises(self, alias: str, redis_client: Any) -> None:
+        """The exception, while it is kept, keeps the hooks that were not run, ours too."""
+
+        def hook() -> None:
+            raise KeyError
+
+        lock = DistributedLock(redis_client)
+        with pytest.raises(KeyError) as kept, locked_atomic(lock, "account:1", ttl=LEASE):
+            transaction.on_commit(hook, using=alias)
+        assert lock.try_acquire("account:1", ttl=LEASE) is not None
+        assert kept.value is not None
+
+    def test_the_lock_comes_back_when_the_block_closes_its_connection(
+        self, sqlite_alias: str, redis_client: Any
+    ) -> None:
+        lock = DistributedLock(redis_client)
+        with locked_atomic(lock, "account:1", ttl=LEASE):
+            connections[sqlite_alias].close()
+        assert lock.try_acquire("account:1", ttl=LEASE) is not None
+
     def test_the_lock_comes_back_after_set_rollback(self, alias: str, redis_client: Any) -> None:
         lock = DistributedLock(redis_client)
         with locked_atomic(lock, "account:1", ttl=LEASE):

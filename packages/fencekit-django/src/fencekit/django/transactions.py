@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from django.db import router, transaction
+from django.db import connections, router, transaction
 from fencekit.django.fences import raise_fence, shown
 from fencekit.django.release import release_on_commit
 from fencekit.errors import FenceKitError
@@ -98,19 +98,26 @@ def locked_atomic(
         TransactionManagementError, DatabaseError: as for `fenced_atomic`; nothing is held.
     """
     alias = using or _alias()
+    connection = connections[alias]
+    # Then the transaction ends with this block; one that was begun by hand does not.
+    outermost = connection.get_autocommit()
     handle = lock.acquire(resource, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
-    left_to_the_transaction = False
+    to_release = True
     try:
         with fenced_atomic(handle.token, alias):
             yield handle
-            # After the block, so that what it does on commit is done under the lock too.
-            release_on_commit(handle, alias)
-            left_to_the_transaction = True
+            if not connection.closed_in_transaction:  # a closed one keeps hooks and calls none
+                # After the block, so that what it does on commit is done under the lock too.
+                release_on_commit(handle, alias)
+                to_release = False
     except BaseException:
-        if not left_to_the_transaction:
+        # A hook before ours may have raised: ours was not called, and lives on in the traceback.
+        to_release = to_release or outermost
+        raise
+    finally:
+        if to_release:
             with suppress(FenceKitError):  # what went wrong before says more
                 lock.release(handle)
-        raise
 
 
 def _alias() -> str:
