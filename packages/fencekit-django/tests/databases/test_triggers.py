@@ -305,6 +305,14 @@ class TestOperation:
         self.backwards(remove, state, before)
         assert self.triggers() == ["fencekit_2_refuse"]
 
+    def test_what_was_replaced_is_put_back_under_a_new_name(self, state: ProjectState) -> None:
+        self.forwards(AddFenceTrigger("Thing", strict=True), state)
+        self.forwards(migrations.RenameField("Thing", "fence_token", "guard"), state)
+        again = AddFenceTrigger("Thing", strict=True, fence_field="guard")
+        before = self.forwards(again, state)
+        self.backwards(again, state, before)
+        assert len(self.triggers()) == 3
+
     def test_functions_go_with_the_last_trigger(self) -> None:
         def functions() -> int:
             with connections["postgres"].cursor() as cursor:

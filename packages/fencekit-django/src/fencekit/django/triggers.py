@@ -52,11 +52,12 @@ class _TriggerOperation(Operation):
             return
         table = schema_editor.quote_name(model._meta.db_table)  # noqa: SLF001 - documented
         schema_editor.execute(trigger_sql.drop(table), params=None)
-        wanted = _state_of(to_state, app_label, self.model).options.get(_OPTION)
+        state = _state_of(to_state, app_label, self.model)
+        wanted = state.options.get(_OPTION)
         if wanted is None:
             schema_editor.execute(trigger_sql.DROP_FUNCTIONS, params=None)
             return
-        column = model._meta.get_field(wanted["fence_field"]).column  # noqa: SLF001 - documented
+        column = model._meta.get_field(_name_of(state, wanted)).column  # noqa: SLF001 - documented
         schema_editor.execute(trigger_sql.FUNCTIONS, params=None)
         for statement in trigger_sql.create(
             table, schema_editor.quote_name(column), column, strict=wanted["strict"]
@@ -114,7 +115,7 @@ class AddFenceTrigger(_TriggerOperation):
                 f"AddFenceTrigger: {app_label}.{self.model}.{self.fence_field} is no fence: it "
                 "must have 64 bits and not be null"
             )
-        _keep(model, {"strict": self.strict, "fence_field": self.fence_field})
+        _keep(model, {"strict": self.strict, "fence_field": self.fence_field, "field": field})
         state.reload_model(app_label, self.model.lower(), delay=True)
 
     def describe(self) -> str:
@@ -175,6 +176,14 @@ def _state_of(state: Any, app_label: str, model: str) -> Any:
         return state.models[app_label, model.lower()]
     except KeyError:
         raise LookupError(f"there is no model {app_label}.{model} here") from None
+
+
+def _name_of(model: Any, trigger: Mapping[str, Any]) -> str:
+    # RenameField gives the same field another name, and knows nothing of our note.
+    for name, field in model.fields.items():
+        if field is trigger["field"]:
+            return str(name)
+    return str(trigger["fence_field"])
 
 
 def _keep(model: Any, trigger: Mapping[str, Any] | None) -> None:
