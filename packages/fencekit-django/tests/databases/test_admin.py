@@ -105,6 +105,16 @@ class TestLists:
         for what in ("Locks", "FIFO queues", "Idempotency records", "Fences", "Effects"):
             assert what in index
 
+    def test_pages_that_the_admin_has_for_every_model(self) -> None:
+        handle = get_lock().acquire("account:1", ttl=LEASE)
+        client = boss()
+        for kind in ("lock", "queue", "record"):
+            page(client, f"/admin/fencekit/{kind}/account_3A1/delete/", 403)
+            page(client, f"/admin/fencekit/{kind}/account_3A1/history/")
+        client.post(f"{LOCKS}account_3A1/force-release/", {"token": str(int(handle.token))})
+        assert "Forced open" in page(client, f"{LOCKS}account_3A1/history/")
+        page(signed_in(), f"{LOCKS}account_3A1/history/", 403)
+
     def test_pages_follow_each_other(self) -> None:
         redis = get_client()
         with redis.pipeline() as pipeline:

@@ -37,6 +37,13 @@ class _RedisAdmin(ReadOnlyAdmin):
         """What the page of one name says; None when there is nothing."""
         raise NotImplementedError
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Give the admin's own pages, as that of the history, the name: there is no table."""
+        del request, from_field
+        return self.model(name=object_id)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
