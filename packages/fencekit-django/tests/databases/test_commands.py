@@ -114,7 +114,12 @@ class TestPrune:
 
     @pytest.mark.usefixtures("sqlite_alias")
     def test_options_that_make_no_sense(self) -> None:
-        for args in (["--days", "-1"], ["--batch", "0"]):
+        for args in (
+            ["--days", "-1"],
+            ["--days", "nan"],
+            ["--days", "800000"],
+            ["--batch", "0"],
+        ):
             with pytest.raises(CommandError):
                 called("fencekit_prune", *args)
 

@@ -136,6 +136,20 @@ def test_checks_of_fences(monkeypatch: pytest.MonkeyPatch) -> None:
             },
             [],
         ),
+        (
+            {
+                "ENGINE": "django.db.backends.sqlite3",
+                "OPTIONS": {"transaction_mode": "exclusive"},
+            },
+            [],
+        ),
+        (
+            {
+                "ENGINE": "django.db.backends.sqlite3",
+                "OPTIONS": {"transaction_mode": "DEFERRED"},
+            },
+            ["fencekit.W001"],
+        ),
         ({"ENGINE": "django.db.backends.mysql"}, []),
         ({"ENGINE": "django.db.backends.mysql", "OPTIONS": {"client_flag": 0}}, ["fencekit.E004"]),
         ({"ENGINE": "django.db.backends.mysql", "OPTIONS": {"client_flag": 2 | 64}}, []),

@@ -15,6 +15,7 @@ from fencekit.django.fields import FenceTokenField, fence_problem
 
 __all__ = ["CHECKS"]
 
+_WRITING_MODES = frozenset({"IMMEDIATE", "EXCLUSIVE"})
 # MySQL's CLIENT_FOUND_ROWS: an UPDATE reports the rows it matched, not only those it changed.
 _FOUND_ROWS = 2
 _NAME = "fence_token"
@@ -60,7 +61,10 @@ def _check_databases(**_: object) -> list[checks.CheckMessage]:
                         id="fencekit.E004",
                     )
                 )
-        elif engine.endswith("sqlite3") and options.get("transaction_mode") != "IMMEDIATE":
+        elif (
+            engine.endswith("sqlite3")
+            and str(options.get("transaction_mode")).upper() not in _WRITING_MODES
+        ):
             found.append(
                 checks.Warning(
                     f"Database {alias!r} begins transactions without the right to write: one that "

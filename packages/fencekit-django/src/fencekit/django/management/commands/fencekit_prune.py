@@ -43,7 +43,10 @@ class Command(BaseCommand):
         """
         if options["days"] < 0 or options["batch"] < 1:
             raise CommandError("--days must not be negative, and --batch not below 1")
-        before = timezone.now() - timedelta(days=options["days"])
+        try:
+            before = timezone.now() - timedelta(days=options["days"])
+        except (OverflowError, ValueError) as error:
+            raise CommandError(f"--days: {error}") from error
         alias = options["database"]
         effects = Effect.objects.using(alias).filter(created_at__lt=before)
         if options["scope"] is not None:
