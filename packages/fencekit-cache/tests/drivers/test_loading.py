@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -278,58 +277,6 @@ async def test_beta_refreshes_before_the_end(kit: Kit) -> None:
     for _ in range(10):
         assert await got(cache.get_or_load(1, loader)) == OLD
     assert loader.calls > 1
-
-
-async def test_a_loader_that_asks_for_its_own_key_is_told(kit: Kit) -> None:
-    cache = kit.declare()
-
-    def circle() -> Any:
-        return cache.get_or_load(1, kit.loader(OLD))
-
-    with pytest.raises(RuntimeError, match="would wait for itself"):
-        await got(cache.get_or_load(1, circle))
-
-
-async def test_loaders_that_wait_for_each_other_are_told(kit: Kit) -> None:
-    cache = kit.declare()
-    entered: set[str] = set()
-    both = threading.Barrier(2)
-
-    def asking(mine: str, other: str) -> Any:
-        def load() -> Any:
-            both.wait(5)
-            return cache.get_or_load(other, kit.loader(OLD))
-
-        async def load_async() -> Any:
-            entered.add(mine)
-            await kit.until(lambda: len(entered) == 2)
-            return await cache.get_or_load(other, kit.loader(OLD))
-
-        return kit.start(lambda: cache.get_or_load(mine, load_async if kit.is_async else load))
-
-    running = [asking("a", "b"), asking("b", "a")]
-    outcomes = await asyncio.gather(*(one.result() for one in running), return_exceptions=True)
-    assert any("would wait for itself" in str(outcome) for outcome in outcomes)
-    assert await got(cache.get_or_load("a", kit.loader(OLD))) == OLD
-
-
-async def test_loaders_may_ask_for_what_each_other_loads_without_a_circle(
-    kit: Kit, store: Any
-) -> None:
-    cache, gate = kit.declare(), kit.gate(OLD)
-    below = kit.start(lambda: cache.get_or_load("below", gate))
-    await kit.entered(gate)
-
-    def asking(mine: str) -> Any:
-        def load() -> Any:
-            return cache.get_or_load("below", kit.loader(NEW))
-
-        return kit.start(lambda: cache.get_or_load(mine, load))
-
-    above = [asking("a"), asking("b")]
-    await kit.until(lambda: len(store.keys("*:fill")) == 3)
-    gate.opened.set()
-    assert [await one.result() for one in (below, *above)] == [OLD, OLD, OLD]
 
 
 async def test_what_cannot_be_written_is_told_and_leaves_no_ticket(kit: Kit, store: Any) -> None:

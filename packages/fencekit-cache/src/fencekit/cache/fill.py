@@ -13,6 +13,7 @@ from fencekit.cache.protocol import (
     Ticket,
     abandon,
     begin,
+    invalidate,
     look,
     moment,
     new_attempt,
@@ -193,6 +194,9 @@ def _load_and_store(
     try:
         if body is None and not policy.negative_ms:
             kept = yield from perform(abandon(subject, attempt))
+            if kept and found.entry is not None:
+                # The source has it no more: neither is it served until its ttl or grace ends.
+                yield from perform(invalidate(subject, 0, hasty=True))
         else:
             kept = yield from perform(
                 store(subject, policy, ticket.held, body, cost=cost, tags=tags)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fencekit.cache.entry import digest
@@ -13,11 +13,13 @@ from fencekit.cache.protocol import (
     Ticket,
     abandon,
     begin,
+    invalidate,
     look_many,
     moment,
     new_attempt,
     read_nonces,
     store,
+    together,
 )
 from fencekit.errors import FenceKitError, StoreError
 from fencekit.protocol.operation import (
@@ -192,12 +194,16 @@ def _load(
     answers: list[Answer | FenceKitError] = (yield Together(operations)) if operations else []
     for subject in wanted:
         terms.watcher.loaded(subject.key, cost)
+    gone: list[Subject] = []
     for subject, operation, answer in zip(taken, operations, answers, strict=True):
         if isinstance(answer, FenceKitError):
             terms.watcher.trouble(_WHAT, answer)
             yield from give_back(subject, attempt)
         elif not operation.parse(answer.reply):
             terms.watcher.fenced(subject.key)
+        elif bodies[subject] is None and pending[subject].entry is not None:
+            gone.append(subject)
+    yield from _remove(gone, terms)
     return {
         subject: Outcome(as_of, bodies[subject], values[subject], loaded=True) for subject in wanted
     }
@@ -216,6 +222,16 @@ def _store_or_abandon(
     if body is None and not terms.policy.negative_ms:
         return abandon(subject, attempt)
     return store(subject, terms.policy, ticket.held, body, cost=cost, tags=tags)
+
+
+def _remove(gone: Sequence[Subject], terms: Terms[Any]) -> Flow[None]:
+    """Remove what the source has no more, or it is served until its ttl or grace ends."""
+    if not gone or terms.policy.negative_ms:
+        return
+    try:
+        yield from together([invalidate(subject, 0, hasty=True) for subject in gone])
+    except StoreError as error:
+        terms.watcher.trouble(_WHAT, error)
 
 
 def _give_all_back(subjects: Iterable[Subject], attempt: bytes) -> Flow[None]:

@@ -117,6 +117,7 @@ class Loading(Reading[T]):
         if missing:
             terms = self._terms(access, "get_or_load_many")
             outcomes = yield from fill_many(missing, terms, load, pick)
+            unread: list[Subject] = []
             for subject, outcome in outcomes.items():
                 if outcome.stale:
                     observer.stale(subject.key)
@@ -124,6 +125,12 @@ class Loading(Reading[T]):
                     values[subject] = outcome.value
                 elif (decoded := self._definition.codec.decode(outcome.body)) is not None:
                     values[subject] = decoded.value
+                else:
+                    unread.append(subject)
+            if unread:
+                # Written here, and not to be read: the application's own load is all there is.
+                loaded = yield Call(partial(load, unread))
+                values.update((subject, pick(loaded, subject)) for subject in unread)
         return {
             key: value
             for key, subject in zip(once, asked, strict=True)
