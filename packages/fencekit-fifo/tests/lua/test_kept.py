@@ -95,6 +95,16 @@ def test_a_beat_shortens_no_time_that_another_process_has_set(queue: Queue) -> N
     assert queue.client.pttl(members) > ALIVE * 7
 
 
+@falls_without("fifo_acquire", "math.max(redis.call('PTTL', members), whole_ms)", "whole_ms")
+def test_whoever_joins_shortens_no_time_that_another_process_has_set(queue: Queue) -> None:
+    queue.acquire("a")
+    queue.acquire("b")
+    members = queue.terms.names.members
+    queue.client.pexpire(members, ALIVE * 8)
+    queue.acquire("c", "another")
+    assert queue.client.pttl(members) > ALIVE * 7
+
+
 @falls_without("fifo_beat", "< whole - alive_ms then", "< whole + alive_ms then")
 def test_not_every_beat_writes_how_long_the_queue_is_kept(queue: Queue) -> None:
     queue.acquire("a")

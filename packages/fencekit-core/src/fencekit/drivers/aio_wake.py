@@ -98,12 +98,9 @@ class AsyncWakeHub(asyncio.Protocol):
         """Have an ear told of every message; returns when they can arrive, or cannot for now.
 
         The ear is called in the loop, also with None whenever messages may have been missed.
+        Cancelled, it stays subscribed: others may rely on the same ear, and whoever keeps it knows.
         """
-        try:
-            await self._attend(channel, self._board.subscribe(channel, ear))
-        except BaseException:
-            self.unsubscribe(channel, ear)
-            raise
+        await self._attend(channel, self._board.subscribe(channel, ear))
 
     def unsubscribe(self, channel: str, ear: Ear) -> None:
         """End a subscription; messages may arrive for some seconds more."""

@@ -145,18 +145,15 @@ class WakeHub:
         """Have an ear told of every message; returns when they can arrive, or cannot for now.
 
         The ear is called in the hub's thread, also with None whenever messages may have been
-        missed.
+        missed. Interrupted, it stays subscribed: others may rely on the same ear, and whoever keeps
+        it knows.
         """
         with self._lock:
             state = self._board.subscribe(channel, ear)
             # Ears hear at once, whoever waits: from now on the hub's thread reads.
             self._has_ears = True
             self._relieved.notify()
-            try:
-                self._attend(channel, state)
-            except BaseException:
-                self._board.unsubscribe(channel, ear, time.monotonic())
-                raise
+            self._attend(channel, state)
 
     def unsubscribe(self, channel: str, ear: Ear) -> None:
         """End a subscription; messages may arrive for some seconds more."""

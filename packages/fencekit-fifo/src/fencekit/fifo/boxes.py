@@ -34,6 +34,7 @@ class AsyncBox(Box):
             # Of the two the process's own is waited for last: the other is confirmed by then.
             await desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken)
             await desk.hub.subscribe(desk.channel, desk.pushed)
+            desk.opened(self)
         else:
             # Whoever was woken just now is to speak first: it may give the lock back, and we are
             # going to wait anyway.
@@ -74,6 +75,7 @@ class SyncBox(Box):
         if desk.register(self):
             desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken)
             desk.hub.subscribe(desk.channel, desk.pushed)
+            desk.opened(self)
 
     def receive(self, seconds: float | None) -> Offer | str | None:
         """Take the oldest message; None when none has come in time."""

@@ -22,6 +22,7 @@ from fencekit.fifo.rhythm import Beat, Errand
 from fencekit.keys import Names, names, process_channel
 from fencekit.protocol.lock import Claimant
 from fencekit.protocol.operation import Answer, Operation, Reply
+from fencekit.protocol.renewal import margin
 
 __all__ = ["Box", "Desk", "Hub", "Keeper", "Post", "Room"]
 
@@ -109,6 +110,7 @@ class Room:
         boxes: all of them, by attempt.
         line: those known to have a place, in order of arrival.
         clock: the server's, where this lock lives.
+        opened: one of them has subscribed the channels, and not only begun to.
         beat: the next beat.
     """
 
@@ -118,6 +120,7 @@ class Room:
         self.boxes: dict[str, Box] = {}
         self.line: dict[str, Box] = {}
         self.clock = ServerClock()
+        self.opened = False
         self._asked: Box | None = None
         self.beat = Beat(self, desk.clock() + terms.beat_ms / 1000)
         desk.keeper.care(self.beat)
@@ -233,11 +236,18 @@ class Desk:
         terms = box.ticket.terms
         with self.lock:
             room = self._rooms.get(terms)
-            first = room is None
             if room is None:
                 room = self._rooms[terms] = Room(self, terms)
             room.boxes[box.attempt] = self._boxes[box.attempt] = box
-        return first or not self.ready
+            # Whoever has begun to subscribe may be cancelled in the middle of it.
+            return not (room.opened and self.ready)
+
+    def opened(self, box: Box) -> None:
+        """A waiter has subscribed the channels for all of its room."""
+        with self.lock:
+            room = self._rooms.get(box.ticket.terms)
+            if room is not None:
+                room.opened = True
 
     def unregister(self, box: Box) -> None:
         """A waiter waits no more; the last one takes the subscriptions along."""
@@ -330,9 +340,13 @@ class Desk:
         if offer.token == box.offered:
             return
         box.offered = offer.token
+        # Somebody with a shorter lease may have granted it: entered on later than this, it would
+        # count as lost before it can be renewed.
+        lease = box.ticket.terms.lease_ms / 1000
+        offer.fresh_until = min(offer.fresh_until, offer.deadline - 2 * margin(lease))
         if self._post is not None and not offer.taken and now < offer.fresh_until:
             # Sent before the waiter runs: work that blocks right after has the whole lease.
-            offer.take_up = TakeUp(box.ticket.terms.lease_ms / 1000)
+            offer.take_up = TakeUp(lease)
             operation = protocol.renew_operation(box.ticket, offer.token)
             self._post(operation, offer.take_up.answered)
         box.put(offer)

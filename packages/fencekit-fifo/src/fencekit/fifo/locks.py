@@ -137,6 +137,7 @@ class FifoLock(FifoBase[Lease]):
         state = self._driver.state()
         if lease.kept is not None:
             state.keeper.drop(lease.kept)
+        lease.left()  # now: nobody may be here any more when the answer comes
         desk = self._desk(state)
         terms = lease.ticket.terms
         release = Release(
@@ -153,7 +154,6 @@ class FifoLock(FifoBase[Lease]):
         except FenceKitError as error:
             release.failed(error)
             raise
-        lease.left()
         self._settle_release(lease, release.settle(answer))
 
     def hold(self, timeout: float | timedelta | None = None) -> AbstractAsyncContextManager[Lease]:
@@ -166,6 +166,7 @@ class FifoLock(FifoBase[Lease]):
             LeaseLost: the body ended well, but the lease was lost meanwhile.
             StoreUnavailable, StoreRefused, OutcomeUnknown: as for `acquire`.
             TypeError, ValueError: the timeout makes no sense; nothing was sent.
+            RuntimeError: this very hold was entered before: each block calls `hold` anew.
         """
         return _Hold(self, timeout)
 
@@ -253,7 +254,12 @@ class SyncFifoLock(FifoBase[SyncLease]):
         grant = self._settle_acquire(ticket, outcome, started, seconds)
         lease = SyncLease(ticket, grant, desk, self._report_lost if self._hooks else None)
         lease.home = self.home
-        lease.kept = self._driver.keeper.keep(lease, lease.schedule(self._max_hold))
+        try:
+            lease.kept = self._driver.keeper.keep(lease, lease.schedule(self._max_hold))
+        except BaseException:  # the keeper's thread cannot be started
+            with suppress(FenceKitError):
+                self.release(lease)
+            raise
         return lease
 
     def release(self, lease: SyncLease) -> None:
@@ -270,6 +276,7 @@ class SyncFifoLock(FifoBase[SyncLease]):
             return
         if lease.kept is not None:
             self._driver.keeper.drop(lease.kept)
+        lease.left()
         desk = self._desk()
         terms = lease.ticket.terms
         flow = protocol.release(
@@ -278,7 +285,6 @@ class SyncFifoLock(FifoBase[SyncLease]):
             lambda answer, holder: desk.heard(terms, answer, holder),
         )
         verdict = self._driver.run(flow)
-        lease.left()
         self._settle_release(lease, verdict)
 
     @contextmanager
@@ -320,14 +326,20 @@ class SyncFifoLock(FifoBase[SyncLease]):
 class _Hold(AbstractAsyncContextManager[Lease]):
     """A lock that is held for the length of a block; a class, which costs less than a generator."""
 
-    __slots__ = ("_lease", "_lock", "_timeout")
+    __slots__ = ("_entered", "_lease", "_lock", "_timeout")
 
     def __init__(self, lock: FifoLock, timeout: float | timedelta | None) -> None:
         self._lock = lock
         self._timeout = timeout
+        self._entered = False
         self._lease: Lease
 
     async def __aenter__(self) -> Lease:
+        if self._entered:
+            # It has room for one lease: of two blocks one would give back the other's.
+            msg = "this hold was entered before: call `hold` anew for each block"
+            raise RuntimeError(msg)
+        self._entered = True
         self._lease = await self._lock.acquire(self._timeout)
         return self._lease
 

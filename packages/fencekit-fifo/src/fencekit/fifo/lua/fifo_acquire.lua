@@ -50,7 +50,9 @@ if queues and (held or redis.call('EXISTS', queue) == 1) then
   local alive_until = digits(math.floor(now_us / 1000) + turn.alive_ms)
   revived = redis.call('ZADD', members, alive_until, turn.channel) == 1
   if revived then
-    redis.call('PEXPIRE', members, turn.alive_ms * LIVE_WINDOWS)
+    -- Never less: others may live longer, and are dead to everybody once this is gone.
+    local whole_ms = turn.alive_ms * LIVE_WINDOWS
+    redis.call('PEXPIRE', members, math.max(redis.call('PTTL', members), whole_ms))
   end
 end
 local pttl, holder, now, own = advance(lock, fence, queue, tickets, members, turn, retention_ms, now_us, held)
