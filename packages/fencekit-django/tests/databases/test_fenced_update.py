@@ -26,6 +26,7 @@ from fencekit.django import (
 )
 from ledger.accounts.models import Account, Branch
 from ledger.curios.models import Odd, Place, PlaceProxy, Restaurant
+from ledger.stage import together
 
 
 def token(value: int) -> FenceToken:
@@ -126,6 +127,30 @@ def test_a_primary_key_that_each_row_computes_is_not_one_row(same: Any) -> None:
     with pytest.raises(FencedOutError):
         fenced_update(rows, token(5), updates={"balance": 7}, raise_on_stale=True)
     assert (fence(fresh), fence(stale), fresh.balance) == (3, 9, 0)
+
+
+def test_a_stale_row_is_seen_from_a_transaction_with_an_older_snapshot(
+    on: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL's REPEATABLE READ: an UPDATE judges what is there now, a SELECT reads what was."""
+    alias = on("mariadb")
+    connection = connections[alias]
+    level = "isolation_level"
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict["OPTIONS"], level, "repeatable read")
+        connection.close()
+        fresh, stale = account(fence_token=3), account()
+        rows, one = Account.objects.all(), Account.objects.filter(pk=stale.pk)
+        with transaction.atomic(using=alias):
+            assert one.get().fence_token == 0
+            together(alias, [lambda: fenced_update(one, token(9), updates={"balance": 9})])
+            assert one.get().fence_token == 0
+            for these in (rows, one):
+                with pytest.raises(FencedOutError):
+                    fenced_update(these, token(5), updates={"balance": 7}, raise_on_stale=True)
+            assert fenced_update(one, token(5), updates={"balance": 7}).explain() == "stale"
+    connection.close()
+    assert (fence(fresh), fence(stale), fresh.balance, stale.balance) == (3, 9, 0, 9)
 
 
 @pytest.mark.usefixtures("alias")

@@ -79,6 +79,8 @@ class Selection:
     def newest(self, token: int) -> int | None:
         """The highest fence among the rows that is above the token; None when none is."""
         above = _to_write(self._queryset.filter(**{f"{self._fence}__gt": token}))
+        if _reads_the_past(connections[above.db]):
+            above = above.select_for_update()
         found: int | None = (
             above.order_by(f"-{self._fence}").values_list(self._fence, flat=True).first()
         )
@@ -125,6 +127,14 @@ class _NotAbove:
         quoted = connection.ops.quote_name
         table, column = quoted(compiler.query.base_table), quoted(self._field.column)
         return f"{table}.{column} <= %s", [self._field.get_db_prep_value(self._token, connection)]
+
+
+def _reads_the_past(connection: Any) -> bool:
+    # In a transaction of MySQL's a plain read sees a snapshot, which may be older than what an
+    # UPDATE has just judged; a read that locks sees what is there. Only READ COMMITTED has none.
+    if connection.vendor != "mysql" or not connection.in_atomic_block:
+        return False
+    return bool(connection.isolation_level != "read committed")
 
 
 def _to_write(own: Any) -> Any:
