@@ -153,6 +153,21 @@ def test_checks_of_fences(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ENGINE": "django.db.backends.mysql"}, []),
         ({"ENGINE": "django.db.backends.mysql", "OPTIONS": {"client_flag": 0}}, ["fencekit.E004"]),
         ({"ENGINE": "django.db.backends.mysql", "OPTIONS": {"client_flag": 2 | 64}}, []),
+        (
+            {
+                "ENGINE": "django.db.backends.mysql",
+                "OPTIONS": {"isolation_level": "Repeatable Read"},
+            },
+            ["fencekit.W004"],
+        ),
+        (
+            {"ENGINE": "django.db.backends.mysql", "OPTIONS": {"isolation_level": None}},
+            ["fencekit.W004"],
+        ),
+        (
+            {"ENGINE": "django.db.backends.mysql", "OPTIONS": {"isolation_level": "serializable"}},
+            [],
+        ),
         ({"ENGINE": "django.db.backends.postgresql"}, []),
     ],
 )

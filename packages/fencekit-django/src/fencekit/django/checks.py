@@ -61,6 +61,17 @@ def _check_databases(**_: object) -> list[checks.CheckMessage]:
                         id="fencekit.E004",
                     )
                 )
+            level = options.get("isolation_level", "read committed") or "repeatable read"
+            if str(level).lower() == "repeatable read":
+                found.append(
+                    checks.Warning(
+                        f"Database {alias!r} reads from a snapshot that a larger transaction may "
+                        "have taken before: in a fenced_atomic inside it, what a predecessor has "
+                        "committed since is not seen, and is overwritten.",
+                        hint="Leave OPTIONS['isolation_level'] out: it is 'read committed' then.",
+                        id="fencekit.W004",
+                    )
+                )
         elif (
             engine.endswith("sqlite3")
             and str(options.get("transaction_mode")).upper() not in _WRITING_MODES

@@ -38,7 +38,8 @@ def fenced_atomic(token: FenceToken, using: str | None = None) -> Iterator[Fence
     concerned, unless the row itself has a fence (`fenced_update`, `AddFenceTrigger`).
 
     Nested in another transaction it is a savepoint, and the row stays locked until the outermost
-    COMMIT.
+    COMMIT. Under MySQL's REPEATABLE READ, which is not Django's default, what it reads is then as
+    old as the snapshot of that transaction, and nothing refuses it.
 
     Args:
         token: the token of the lock, or claim, that the block runs under.
