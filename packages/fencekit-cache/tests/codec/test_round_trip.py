@@ -299,6 +299,35 @@ class Private(BaseModel):
     _cached: int = pydantic.PrivateAttr(default=0)
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, "many"),
+        (dict[str, int], 5),
+        (list[Data], [{"x": "left", "y": []}]),
+        (Data, Data(x="left", y=[])),  # type: ignore[arg-type]
+        (Plain, Plain.model_construct(number="many")),
+    ],
+    ids=str,
+)
+def test_a_value_that_nobody_could_read_is_refused(kind: Any, value: Any) -> None:
+    with pytest.raises(ValueError, match="cannot be read back"):
+        codec_for(kind, "").encode(value)
+
+
+@pytest.mark.parametrize("kind", [int, list[int], Plain, Data, int | str], ids=str)
+def test_none_is_no_value(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a .*, not None"):
+        codec_for(kind, "").encode(None)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_a_value_of_another_type_that_reads_as_the_right_one_is_written() -> None:
+    codec = codec_for(list[int], "")
+    assert codec.read(codec.encode((1, 2))) == [1, 2]
+
+
 def test_verify_finds_what_cannot_be_seen_of_the_type() -> None:
     codec = codec_for(Private, "")
     value = Private(x=1)
