@@ -142,6 +142,28 @@ def test_what_is_no_function_or_a_generator_is_refused() -> None:
         suppress_redis_errors(numbers)
 
 
+def test_what_is_given_besides_is_checked_at_once() -> None:
+    with pytest.raises(TypeError, match="only must be a function"):
+        suppress_redis_errors(only=True)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="under @staticmethod"):
+        suppress_redis_errors(staticmethod(print))
+
+
+def test_what_returns_a_coroutine_is_as_good_as_a_coroutine_function() -> None:
+    class Failing:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        async def __call__(self) -> int:
+            raise self.error
+
+    away = Failing(redis.ConnectionError())
+    assert asyncio.run(suppress_redis_errors(away)()) is None
+    assert asyncio.run(suppress_redis_errors(default=0)(away)()) == 0
+    with pytest.raises(KeyError):
+        asyncio.run(suppress_redis_errors(Failing(KeyError()))())
+
+
 def test_it_is_logged_but_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
     function = raising(redis.ConnectionError("away"))
     for _ in range(5):

@@ -220,11 +220,27 @@ def suppress_redis_errors(
         only: which of these errors; `is_transient` lets a wrong password through, for example.
 
     Raises:
-        TypeError: it decorates what is no function, or a generator, which returns before it runs.
+        TypeError: it decorates what is no function, or a generator, which returns before it runs;
+            or ``only`` is no function.
     """
+    if only is not None and not callable(only):
+        msg = f"only must be a function that takes the error, not {type(only).__name__}"
+        raise TypeError(msg)
     if function is None:
         return functools.partial(_suppressing, default=default, only=only)
     return _suppressing(function, default=default, only=only)
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    if not callable(function):
+        msg = f"suppress_redis_errors decorates functions, not {function!r}"
+        raise TypeError(msg)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        msg = "suppress_redis_errors cannot decorate a generator: it returns before it runs"
+        raise TypeError(msg)
+    if isinstance(function, staticmethod):
+        msg = "suppress_redis_errors goes under @staticmethod: it decorates the function itself"
+        raise TypeError(msg)
 
 
 def _suppressing(
@@ -233,12 +249,7 @@ def _suppressing(
     default: Any,
     only: Callable[[BaseException], bool] | None,
 ) -> Callable[..., Any]:
-    if not callable(function):
-        msg = f"suppress_redis_errors decorates functions, not {function!r}"
-        raise TypeError(msg)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        msg = "suppress_redis_errors cannot decorate a generator: it returns before it runs"
-        raise TypeError(msg)
+    _check_function(function)
     throttle = _Throttle()
     where = getattr(function, "__qualname__", repr(function))
 
@@ -250,26 +261,31 @@ def _suppressing(
         _report(throttle, where, error)
         return True
 
+    async def outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await coroutine
+        except Exception as error:
+            if suppress(error):
+                return default
+            raise
+
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await function(*args, **kwargs)
-            except Exception as error:
-                if suppress(error):
-                    return default
-                raise
+            return await outcome(function(*args, **kwargs))
 
         return asynchronous
 
     @functools.wraps(function)
     def synchronous(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except Exception as error:
             if suppress(error):
                 return default
             raise
+        # Not every function that returns a coroutine looks like one: another decorator's wrapper.
+        return outcome(result) if inspect.iscoroutine(result) else result
 
     return synchronous
