@@ -239,6 +239,34 @@ class TestRelease:
             transaction.rollback(using=sqlite_alias)
             transaction.set_autocommit(True, using=sqlite_alias)
 
+    def test_blocks_inside_manual_transactions_are_refused(
+        self, sqlite_alias: str, redis_client: Any
+    ) -> None:
+        """Their hooks are called when autocommit is switched on again, if it ever is."""
+        lock, held, cache = DistributedLock(redis_client), Held(), Cache()
+        ways: tuple[Callable[[], None], ...] = (
+            lambda: release_on_commit(held, sqlite_alias),
+            lambda: invalidate_on_commit(cache, "a", using=sqlite_alias),
+        )
+        transaction.set_autocommit(False, using=sqlite_alias)
+        try:
+            for refused in ways:
+                with (
+                    pytest.raises(TransactionManagementError),
+                    transaction.atomic(using=sqlite_alias),
+                ):
+                    refused()
+            with (
+                pytest.raises(TransactionManagementError),
+                locked_atomic(lock, "account:1", ttl=LEASE),
+            ):
+                pytest.fail("entered")
+        finally:
+            transaction.rollback(using=sqlite_alias)
+            transaction.set_autocommit(True, using=sqlite_alias)
+        assert held.released == 0
+        assert lock.try_acquire("account:1", ttl=LEASE) is not None
+
 
 class TestLockedAtomic:
     def test_acquire_fence_commit_release(self, alias: str, redis_client: Any) -> None:

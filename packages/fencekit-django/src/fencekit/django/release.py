@@ -9,9 +9,10 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.transaction import TransactionManagementError
 from fencekit.errors import HandleForked, LockNotOwned
 
-__all__ = ["invalidate_on_commit", "release_on_commit"]
+__all__ = ["invalidate_on_commit", "refuse_manual", "release_on_commit"]
 
 _log = logging.getLogger("fencekit.django")
 
@@ -65,13 +66,12 @@ def release_on_commit(handle: Any, using: str | None = None) -> None:
     if not callable(release) or type(handle).__name__.startswith("Async"):
         raise TypeError(f"expected a handle with a sync release(), not {type(handle).__name__}")
     connection = connections[using or DEFAULT_DB_ALIAS]
+    refuse_manual(connection)
     if connection.in_atomic_block:
         # Not kept in a variable: the hook must be the only reference.
         connection.on_commit(_Release(handle), robust=True)
-    elif connection.get_autocommit():
-        release()
     else:
-        connection.on_commit(release)
+        release()
 
 
 def invalidate_on_commit(cache: Any, *keys: Any, using: str | None = None) -> None:
@@ -105,7 +105,25 @@ def invalidate_on_commit(cache: Any, *keys: Any, using: str | None = None) -> No
         if isawaitable(answer):
             async_to_sync(awaited)(answer)
 
-    connections[using or DEFAULT_DB_ALIAS].on_commit(invalidate)
+    connection = connections[using or DEFAULT_DB_ALIAS]
+    refuse_manual(connection)
+    connection.on_commit(invalidate)
+
+
+def refuse_manual(connection: Any) -> None:
+    """Refuse a transaction that was begun by hand, be it with a block of ours inside.
+
+    Django calls its hooks when autocommit is switched on again, which may be never.
+
+    Raises:
+        TransactionManagementError: autocommit is switched off by hand.
+    """
+    blocks = connection.in_atomic_block
+    if not (connection.commit_on_exit if blocks else connection.get_autocommit()):
+        raise TransactionManagementError(
+            "autocommit is switched off by hand, and nothing says when such a transaction has "
+            "committed: use transaction.atomic()"
+        )
 
 
 def _name(handle: Any) -> str:

@@ -16,7 +16,7 @@ from datetime import timedelta
 
 from django.db import connections, router, transaction
 from fencekit.django.fences import raise_fence, shown
-from fencekit.django.release import release_on_commit
+from fencekit.django.release import refuse_manual, release_on_commit
 from fencekit.errors import FenceKitError
 from fencekit.handles import LockHandle
 from fencekit.locks import DistributedLock
@@ -96,12 +96,13 @@ def locked_atomic(
         FencedOutError: a newer holder has been here already.
         ReplicationError, StoreUnavailable, StoreRefused, OutcomeUnknown, TypeError, ValueError: as
             for `DistributedLock.acquire`; the block was not run.
-        TransactionManagementError, DatabaseError: as for `fenced_atomic`; nothing is held.
+        TransactionManagementError, DatabaseError: as for `fenced_atomic`, and when autocommit is
+            switched off by hand; nothing is held.
     """
     alias = using or _alias()
     connection = connections[alias]
-    # Then the transaction ends with this block; one that was begun by hand does not.
-    outermost = connection.get_autocommit()
+    refuse_manual(connection)
+    outermost = not connection.in_atomic_block
     handle = lock.acquire(resource, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
     to_release = True
     try:
