@@ -65,6 +65,9 @@ class TestReseed:
             ["--model", "accounts.Nothing", "--resource", "x"],
             ["--model", "accounts.Account"],
             ["--model", "accounts.Account", "--resource", "{nothing}"],
+            ["--model", "accounts.Account", "--resource", "{pk.nothing}"],
+            ["--model", "accounts.Account", "--resource", "a" * 600],
+            ["--database", "nothing"],
             ["--model", "curios.Odd", "--resource", "x", "--field", "narrow"],
             ["--model", "curios.Odd", "--resource", "x"],
         ):
@@ -119,6 +122,7 @@ class TestPrune:
             ["--days", "nan"],
             ["--days", "800000"],
             ["--batch", "0"],
+            ["--database", "nothing"],
         ):
             with pytest.raises(CommandError):
                 called("fencekit_prune", *args)

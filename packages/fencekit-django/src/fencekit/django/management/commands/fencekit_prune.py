@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 from fencekit.django.models import Effect, Fence
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             "than that is no longer refused",
         )
         parser.add_argument("--batch", type=int, default=1000, help="rows per statement (1000)")
-        parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, choices=tuple(connections))
         parser.add_argument("--dry-run", action="store_true", help="only count")
 
     def handle(self, **options: Any) -> None:

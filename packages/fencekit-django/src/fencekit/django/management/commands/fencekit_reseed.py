@@ -8,7 +8,7 @@ from typing import Any
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 from fencekit.django.conf import get_lock
 from fencekit.django.fields import fence_problem
 from fencekit.django.models import Fence
@@ -34,7 +34,7 @@ class Command(BaseCommand):
             "--resource", default=None, help="how its lock is called, e.g. 'account:{pk}'"
         )
         parser.add_argument("--field", default="fence_token", help="its fence (fence_token)")
-        parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, choices=tuple(connections))
         parser.add_argument("--dry-run", action="store_true", help="only say what would be lifted")
 
     def handle(self, **options: Any) -> None:
@@ -50,7 +50,7 @@ class Command(BaseCommand):
                 self._lift(resource, token, options)
             if options["model"] is not None:
                 self._lift_rows(options)
-        except (FenceKitError, ImproperlyConfigured) as error:
+        except (FenceKitError, ImproperlyConfigured, ValueError) as error:
             raise CommandError(f"after {self._lifted} lifted: {error}") from error
         would = "would be " if options["dry_run"] else ""
         self.stdout.write(
@@ -73,7 +73,7 @@ class Command(BaseCommand):
             facts = {field.attname: getattr(row, field.attname) for field in fields}
             try:
                 resource = options["resource"].format(pk=row.pk, **facts)
-            except (KeyError, IndexError, ValueError) as error:
+            except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise CommandError(f"--resource: {error!r}") from error
             self._lift(resource, getattr(row, options["field"]), options)
 
