@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencekit import keys
 from fencekit.drivers import aio_wake
 from fencekit.drivers.aio_wake import AsyncWakeHub
 from fencekit.drivers.keeper import Kept, LeaseKeeper
@@ -53,6 +54,25 @@ async def test_a_waiter_cancelled_while_it_subscribes_leaves_its_neighbour_its_m
     assert len(queue.client.pubsub_channels("fencekit:*")) == 2
     await lock.release(lease)
     await lock.release(await second)
+
+
+async def test_the_last_of_other_settings_leaves_its_neighbours_their_messages(
+    async_redis_client: Any, queue: Queue, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(aio_wake, "LINGER", 0.01)
+    monkeypatch.setattr(aio_wake, "PING_EVERY", 0.02)
+    lock = FifoLock(async_redis_client, "invoices")
+    lease = await lock.acquire()
+    waiter = asyncio.create_task(lock.acquire())
+    await until_waiting(lock, 1)
+    # As thousands of other names in between do.
+    keys._spell.cache_clear()
+    with pytest.raises(FifoTimeout):
+        await FifoLock(async_redis_client, "invoices", lease_ms=30_000).acquire(0.05)
+    await asyncio.sleep(0.2)  # several looks for what is idle
+    assert len(queue.client.pubsub_channels("fencekit:*")) == 2
+    await lock.release(lease)
+    await lock.release(await waiter)
 
 
 async def test_a_lease_longer_than_that_of_whoever_hands_over_is_not_lost_at_once(

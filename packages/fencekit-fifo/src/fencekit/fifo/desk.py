@@ -262,7 +262,7 @@ class Desk:
                 return
             del self._rooms[terms]
             room.beat.dropped = True
-            if not any(other.names is terms.names for other in self._rooms):
+            if not any(other.names.wake == terms.names.wake for other in self._rooms):
                 self.hub.unsubscribe(terms.names.wake, self.woken)
             if not self._rooms:
                 self.hub.unsubscribe(self.channel, self.pushed)
