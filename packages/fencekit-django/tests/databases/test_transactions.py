@@ -55,6 +55,13 @@ class AsyncHeld(Held):
     pass
 
 
+class Awaited:
+    """A lock of somebody else's, whose release would be a coroutine that nobody awaits."""
+
+    async def release(self) -> None:
+        pytest.fail("awaited")
+
+
 @pytest.mark.usefixtures("alias")
 def test_rising_tokens_enter_and_lower_ones_do_not() -> None:
     for value in (5, 5, 9):
@@ -226,7 +233,7 @@ class TestRelease:
         assert "'held' was not released" in caplog.text
 
     def test_things_that_cannot_be_released_are_refused(self, sqlite_alias: str) -> None:
-        for wrong in (None, object(), AsyncHeld()):
+        for wrong in (None, object(), AsyncHeld(), Awaited()):
             with pytest.raises(TypeError):
                 release_on_commit(wrong, sqlite_alias)
 

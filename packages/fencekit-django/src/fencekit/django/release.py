@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -63,7 +63,8 @@ def release_on_commit(handle: Any, using: str | None = None) -> None:
             ``handle.release()``.
     """
     release = getattr(handle, "release", None)
-    if not callable(release) or type(handle).__name__.startswith("Async"):
+    is_async = type(handle).__name__.startswith("Async") or iscoroutinefunction(release)
+    if not callable(release) or is_async:
         raise TypeError(f"expected a handle with a sync release(), not {type(handle).__name__}")
     connection = connections[using or DEFAULT_DB_ALIAS]
     refuse_manual(connection)
