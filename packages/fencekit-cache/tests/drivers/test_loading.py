@@ -139,6 +139,23 @@ async def test_who_asks_after_an_invalidation_does_not_share_a_load_from_before(
     assert await after.result() == NEW
 
 
+async def test_who_asks_after_an_invalidation_is_not_told_none_by_a_load_from_before(
+    kit: Kit, store: Any
+) -> None:
+    cache, gate = kit.declare(), kit.gate(None)
+    before = kit.start(lambda: cache.get_or_load(1, gate))
+    await kit.entered(gate)
+    attempt, _, _ = store.get("{:profile:1}:fill").partition(b":")
+    await got(cache.invalidate(1))
+    # The command that took the ticket arrives once more, late.
+    store.set("{:profile:1}:fill", attempt + b":1.2", px=300)
+    after = kit.start(lambda: cache.get_or_load(1, kit.loader(NEW)))
+    await asyncio.sleep(0.05)
+    gate.opened.set()
+    assert await before.result() is None
+    assert await after.result() == NEW
+
+
 async def test_who_asks_after_a_bump_does_not_share_a_load_from_before(kit: Kit) -> None:
     cache, gate = kit.declare(tags=tagged("a")), kit.gate(OLD)
     before = kit.start(lambda: cache.get_or_load(1, gate))

@@ -215,6 +215,44 @@ async def test_a_late_copy_of_a_store_is_refused(colour: Colour, proxy: Proxy) -
         assert await got(cache.get(1)) is None
 
 
+async def test_a_ticket_whose_reply_was_lost_for_good_is_given_back(
+    colour: Colour, proxy: Proxy, store: Any
+) -> None:
+    async with opened_kit(colour, proxy.url) as kit:
+        cache = kit.declare()
+        await got(cache.get_or_load(0, kit.loader(OLD)))  # scripts and connections are there
+        asking: list[Any] = [
+            lambda: cache.get_or_load(1, kit.loader(OLD)),
+            lambda: cache.get_or_load_many([1], kit.loader({1: OLD})),
+        ]
+        for ask in asking:
+            proxy.clear()
+            proxy.add(DropReply(named("EVALSHA"), nth=1))
+            proxy.add(DropReply(named("EVALSHA"), nth=2))
+            assert await got(ask()) in (OLD, {1: OLD})
+            assert store.keys("*") == [b":profile:0"]
+
+
+async def test_many_tickets_are_given_back_to_a_silent_server_as_quickly_as_one(
+    colour: Colour, server: Server
+) -> None:
+    async with opened_kit(colour, server.url, socket_timeout=0.1) as kit:
+        cache = kit.declare()
+        await got(cache.get(0))
+
+        def load(_: Any) -> Any:
+            server.pause()
+            raise KeyError
+
+        began = time.monotonic()
+        try:
+            with pytest.raises(KeyError):
+                await got(cache.get_or_load_many(range(60), load))
+        finally:
+            server.resume()
+        assert time.monotonic() - began < 3  # and not sixty timeouts
+
+
 def test_a_late_copy_of_the_question_for_a_tag_makes_another_nonce(store: Any) -> None:
     driver, tag = SyncDriver.of(store), "{:profile}:tag:a"
     question: Operation[bytes] = Operation(READ_TAG, (tag,), (60_000, b"r" * 32), bytes)

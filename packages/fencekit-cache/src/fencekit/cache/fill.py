@@ -20,7 +20,7 @@ from fencekit.cache.protocol import (
     read_tags,
     store,
 )
-from fencekit.errors import FenceKitError, StoreError
+from fencekit.errors import FenceKitError, OutcomeUnknown, StoreError
 from fencekit.protocol.operation import (
     AwaitWake,
     Call,
@@ -134,6 +134,8 @@ def _take(
                 found = yield from look(subject, terms.policy, terms.clock)
         except StoreError as error:
             terms.watcher.trouble("get_or_load", error)
+            if isinstance(error, OutcomeUnknown):
+                yield from give_back(subject, attempt)  # or others wait for whom nobody loads
             ticket = Ticket("held")
         if ticket.state in {"taken", "held"}:
             break
@@ -193,7 +195,8 @@ def _load_and_store(
     ended = moment()
     try:
         if body is None and not policy.negative_ms:
-            kept = yield from perform(abandon(subject, attempt))
+            # This very ticket: a late copy of `begin` may have taken another since.
+            kept = yield from perform(abandon(subject, ticket.held))
             if kept and found.entry is not None:
                 # The source has it no more: neither is it served until its ttl or grace ends.
                 yield from perform(invalidate(subject, 0, hasty=True))
@@ -237,9 +240,10 @@ def _load(subject: Subject, terms: Terms[T], found: Found, load: Callable[[], An
         return Outcome(found.as_of, entry.body, stale=found.age == "stale")
 
 
-def give_back(subject: Subject, attempt: bytes) -> Flow[None]:
-    """Give a ticket back if the server can be asked."""
+def give_back(subject: Subject, attempt: bytes) -> Flow[bool]:
+    """Give a ticket back; False where the server cannot be asked: it expires with its lease."""
     try:
         yield from perform(abandon(subject, attempt))
     except StoreError:
-        return  # it expires with its lease
+        return False
+    return True

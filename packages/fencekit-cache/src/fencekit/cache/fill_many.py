@@ -21,7 +21,7 @@ from fencekit.cache.protocol import (
     store,
     together,
 )
-from fencekit.errors import FenceKitError, StoreError
+from fencekit.errors import FenceKitError, OutcomeUnknown, StoreError
 from fencekit.protocol.operation import (
     Answer,
     AwaitWake,
@@ -121,6 +121,7 @@ def _take(
 ) -> Flow[Batch]:
     bare = [subject for subject, found in pending.items() if found.failed]
     batch = Batch({}, bare, {}, [])
+    unknown: list[Subject] = []
     asked = [subject for subject, found in pending.items() if not found.failed]
     operations = [begin(subject, terms.policy, attempt, pending[subject].seen) for subject in asked]
     answers: list[Answer | FenceKitError] = (yield Together(operations)) if operations else []
@@ -128,6 +129,8 @@ def _take(
         if isinstance(answer, FenceKitError):
             terms.watcher.trouble(_WHAT, answer)
             batch.bare.append(subject)
+            if isinstance(answer, OutcomeUnknown):
+                unknown.append(subject)
             continue
         ticket = operation.parse(answer.reply)
         found = pending[subject]
@@ -141,6 +144,7 @@ def _take(
             done[subject] = _old(found)
         else:
             batch.lost[subject] = ticket.left_ms
+    yield from _give_all_back(unknown, attempt)  # or others wait for whom nobody loads
     return batch
 
 
@@ -195,14 +199,16 @@ def _load(
     for subject in wanted:
         terms.watcher.loaded(subject.key, cost)
     gone: list[Subject] = []
+    lost: list[Subject] = []
     for subject, operation, answer in zip(taken, operations, answers, strict=True):
         if isinstance(answer, FenceKitError):
             terms.watcher.trouble(_WHAT, answer)
-            yield from give_back(subject, attempt)
+            lost.append(subject)
         elif not operation.parse(answer.reply):
             terms.watcher.fenced(subject.key)
         elif bodies[subject] is None and pending[subject].entry is not None:
             gone.append(subject)
+    yield from _give_all_back(lost, attempt)
     yield from _remove(gone, terms)
     return {
         subject: Outcome(as_of, bodies[subject], values[subject], loaded=True) for subject in wanted
@@ -235,9 +241,11 @@ def _remove(gone: Sequence[Subject], terms: Terms[Any]) -> Flow[None]:
 
 
 def _give_all_back(subjects: Iterable[Subject], attempt: bytes) -> Flow[None]:
-    # One after the other: what a cancelled flow does may be no pipeline.
+    # One after the other: what a cancelled flow does may be no pipeline. Where one cannot be given
+    # back, a server is silent that would keep this waiting for each of the others.
     for subject in subjects:
-        yield from give_back(subject, attempt)
+        if not (yield from give_back(subject, attempt)):
+            return
 
 
 def _look_again(

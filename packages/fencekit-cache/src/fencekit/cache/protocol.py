@@ -313,7 +313,10 @@ def store(
 
 
 def abandon(subject: Subject, attempt: bytes) -> Operation[bool]:
-    """Give a ticket back; False when it was not this attempt's any more."""
+    """Give a ticket back; False when it was not this attempt's any more.
+
+    ``attempt`` may be a whole ticket: then no other of the same attempt is given back.
+    """
     return Operation(
         ABANDON, (subject.ticket,), (attempt, subject.channel), _is_one, patient=False, hasty=True
     )
