@@ -17,6 +17,7 @@ from fencekit import (
     FenceGate,
     FenceToken,
     IdempotencyGuard,
+    OutcomeUnknown,
     StoreUnavailable,
 )
 from fencekit.django import fenced_atomic, get_client, get_lock, run_once
@@ -250,6 +251,23 @@ class TestForceRelease:
             answer = client.post(url, {"token": str(handle.token)}, follow=True)
         assert "Redis could not be asked" in answer.content.decode()
         assert get_lock().try_acquire("account:1", ttl=LEASE) is None
+
+    def test_what_may_have_been_done_is_logged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = get_lock().acquire("account:1", ttl=LEASE)
+        client = boss()
+        force = DistributedLock.force_release
+
+        def done_unheard(*args: Any, **kwargs: Any) -> bool:
+            force(*args, **kwargs)
+            raise OutcomeUnknown("force_release")
+
+        monkeypatch.setattr(DistributedLock, "force_release", done_unheard)
+        url = f"{LOCKS}account_3A1/force-release/"
+        answer = client.post(url, {"token": str(handle.token)}, follow=True)
+        assert "Redis could not be asked" in answer.content.decode()
+        assert get_lock().try_acquire("account:1", ttl=LEASE) is not None
+        logged = [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+        assert [said.partition(" ")[0] for said in logged] == ["Forced", "No"]
 
     def test_it_is_not_done_when_it_cannot_be_logged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = get_lock().acquire("account:1", ttl=LEASE)

@@ -18,7 +18,7 @@ from fencekit import listing
 from fencekit.django.conf import get_client, get_lock, load
 from fencekit.django.models import Lock
 from fencekit.django.read_only import ReadOnlyAdmin
-from fencekit.errors import FenceKitError
+from fencekit.errors import FenceKitError, OutcomeUnknown
 
 __all__ = ["LockAdmin", "QueueAdmin", "RecordAdmin"]
 
@@ -238,11 +238,18 @@ class LockAdmin(_RedisAdmin):
             return HttpResponseRedirect(self._url("force_release", name))
         # Logged first, and not at all unless it is done: nothing is forced open behind the log.
         log = router.db_for_write(LogEntry)
+        unknown: OutcomeUnknown | None = None
         with transaction.atomic(using=log):
             what = f"Forced open; its holder was {info.owner_id} with token {info.token}."
             self.log_change(request, Lock(name=name), what)
-            done = get_lock().force_release(name, token=info.token)
+            try:
+                done = get_lock().force_release(name, token=info.token)
+            except OutcomeUnknown as error:
+                unknown, done = error, True
+                self.log_change(request, Lock(name=name), "No answer came: perhaps it was not.")
             transaction.set_rollback(not done, using=log)
+        if unknown is not None:
+            raise unknown
         if done:
             self.message_user(request, f"The lock {name} was forced open.", messages.SUCCESS)
         else:
