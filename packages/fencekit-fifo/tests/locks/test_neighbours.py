@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,9 @@ from fencekit.drivers import aio_wake
 from fencekit.drivers.aio_wake import AsyncWakeHub
 from fencekit.drivers.keeper import Kept, LeaseKeeper
 from fencekit.fifo import FifoLock, FifoTimeout, SyncFifoLock
+from harness.faults import HoldBack, named
 from harness.fifo import Queue
+from harness.proxy import Proxy
 from harness.twins import Twin
 from harness.waiting import eventually_async, until_waiting
 
@@ -143,3 +146,16 @@ async def test_releases_that_nobody_waited_for_are_not_remembered(async_redis_cl
         await release
     desk = lock._desk(lock._driver.state())
     await eventually_async(lambda: not desk._holders)
+
+
+async def test_a_server_that_is_silent_about_channels_prolongs_no_wait(
+    twin: Twin, proxy: Proxy
+) -> None:
+    lock = twin.lock(client=twin.client(proxy.url))
+    lease = await lock.acquire()
+    proxy.add(HoldBack(named("SUBSCRIBE"), nth=None, then="silence"))
+    asked = time.monotonic()
+    with pytest.raises(FifoTimeout):
+        await lock.acquire(0.1)
+    assert time.monotonic() - asked < 1.0
+    await lock.release(lease)

@@ -9,6 +9,7 @@ offer whatever its age, ending a cancelled acquire without a withdraw. Seen to f
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ QUEUED = Answer([0, 900, b"her:" + b"b" * 32 + b":41", b"1000000", 0, 2, 0], sen
 class FakePlace:
     def __init__(self, *, ready: bool = True) -> None:
         self.ready = ready
+        self.until = math.inf
         self.told: list[str] = []
 
     def open(self) -> None:

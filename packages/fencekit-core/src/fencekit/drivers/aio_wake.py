@@ -94,13 +94,13 @@ class AsyncWakeHub(asyncio.Protocol):
         waiter.pending = False
         return waiter
 
-    async def subscribe(self, channel: str, ear: Ear) -> None:
-        """Have an ear told of every message; returns when they can arrive, or cannot for now.
+    async def subscribe(self, channel: str, ear: Ear, until: float = math.inf) -> None:
+        """Have an ear told of every message; returns as `join` does.
 
         The ear is called in the loop, also with None whenever messages may have been missed.
         Cancelled, it stays subscribed: others may rely on the same ear, and whoever keeps it knows.
         """
-        await self._attend(channel, self._board.subscribe(channel, ear))
+        await self._attend(channel, self._board.subscribe(channel, ear), until)
 
     def unsubscribe(self, channel: str, ear: Ear) -> None:
         """End a subscription; messages may arrive for some seconds more."""

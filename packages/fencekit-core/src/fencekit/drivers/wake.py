@@ -141,8 +141,8 @@ class WakeHub:
             waiter.pending = False
         return waiter
 
-    def subscribe(self, channel: str, ear: Ear) -> None:
-        """Have an ear told of every message; returns when they can arrive, or cannot for now.
+    def subscribe(self, channel: str, ear: Ear, until: float = math.inf) -> None:
+        """Have an ear told of every message; returns as `join` does.
 
         The ear is called in the hub's thread, also with None whenever messages may have been
         missed. Interrupted, it stays subscribed: others may rely on the same ear, and whoever keeps
@@ -153,7 +153,7 @@ class WakeHub:
             # Ears hear at once, whoever waits: from now on the hub's thread reads.
             self._has_ears = True
             self._relieved.notify()
-            self._attend(channel, state)
+            self._attend(channel, state, until)
 
     def unsubscribe(self, channel: str, ear: Ear) -> None:
         """End a subscription; messages may arrive for some seconds more."""

@@ -32,8 +32,8 @@ class AsyncBox(Box):
         desk = self.desk
         if desk.register(self):
             # Of the two the process's own is waited for last: the other is confirmed by then.
-            await desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken)
-            await desk.hub.subscribe(desk.channel, desk.pushed)
+            await desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken, self.until)
+            await desk.hub.subscribe(desk.channel, desk.pushed, self.until)
             desk.opened(self)
         else:
             # Whoever was woken just now is to speak first: it may give the lock back, and we are
@@ -73,8 +73,8 @@ class SyncBox(Box):
         """Return when messages can arrive, or cannot for now."""
         desk = self.desk
         if desk.register(self):
-            desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken)
-            desk.hub.subscribe(desk.channel, desk.pushed)
+            desk.hub.subscribe(self.ticket.terms.names.wake, desk.woken, self.until)
+            desk.hub.subscribe(desk.channel, desk.pushed, self.until)
             desk.opened(self)
 
     def receive(self, seconds: float | None) -> Offer | str | None:

@@ -6,6 +6,7 @@ reads no socket: the hub tells it of messages, the keeper sends its beats, flows
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -39,8 +40,8 @@ _RETENTION_MS = 30 * 24 * 3600 * 1000
 class Hub(Protocol):
     """What is needed of the hub of either colour."""
 
-    def subscribe(self, channel: str, ear: Ear) -> Any:
-        """Have an ear told of messages."""
+    def subscribe(self, channel: str, ear: Ear, until: float) -> Any:
+        """Have an ear told of messages; returns when they can arrive, or at a time."""
 
     def unsubscribe(self, channel: str, ear: Ear) -> None:
         """Keep the channel no longer."""
@@ -63,6 +64,7 @@ class Box:
     def __init__(self, desk: Desk, ticket: Ticket) -> None:
         self.desk = desk
         self.ticket = ticket
+        self.until = math.inf
         self.mail: list[Offer | str] = []
         self.offered = 0
 

@@ -124,7 +124,13 @@ class FifoGrant(Grant):
 
 
 class Place(Mailbox, Protocol):
-    """A waiter's mailbox, and what the flow tells its process."""
+    """A waiter's mailbox, and what the flow tells its process.
+
+    Attributes:
+        until: monotonic second after which there is nothing to wait for.
+    """
+
+    until: float
 
     @property
     def ready(self) -> bool:
@@ -166,6 +172,8 @@ def acquire(ticket: Ticket, place: Place, wait: float | None) -> Flow[FifoGrant 
             # Whoever is queued may be dead: this buries them.
             grant = yield from asking.ask(acquire_operation(ticket, queues=False))
         if grant is None and wait != 0:
+            if deadline is not None:
+                place.until = deadline
             yield OpenMail(place)
             while grant is None:
                 asking.listed = True
