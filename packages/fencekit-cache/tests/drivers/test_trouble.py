@@ -278,6 +278,22 @@ async def test_a_write_that_was_not_answered_is_not_sent_again(
         assert await got(cache.get(1)) is None
 
 
+async def test_many_writes_that_were_not_answered_are_not_sent_again(
+    colour: Colour, proxy: Proxy, store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened_kit(colour, proxy.url) as kit:
+        cache = kit.declare()
+        await got(cache.create(1, OLD))
+        proxy.add(DropReply(named("EVALSHA"), nth=2))
+        running = kit.start(lambda: cache.set_many({1: NEW, 2: NEW}))
+        await running.result()
+        assert "no answer" in caplog.text
+    sent = sum(
+        one["calls"] for name, one in store.info("commandstats").items() if "evalsha" in name
+    )
+    assert sent <= 3  # create, and each of the many once
+
+
 async def test_a_wake_that_is_forbidden_costs_time_and_nothing_else(
     colour: Colour, servers: Any
 ) -> None:

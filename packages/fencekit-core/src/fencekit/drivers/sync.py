@@ -113,9 +113,16 @@ class SyncDriver:
         """Perform operations as `execute_many` does, and return the whole answers, unparsed."""
         deliveries = [self._delivery(operation) for operation in operations]
         answers: list[Answer | FenceKitError] = []
+        paused = False
         for delivery, answer in zip(deliveries, self._pipelines(deliveries), strict=True):
             try:
-                answers.append(answer or self._deliver(delivery))
+                if isinstance(answer, WireLost):
+                    # Each is asked whether it may be sent again; one pause is for all.
+                    pause = delivery.lost(answer, time.monotonic())
+                    time.sleep(0.0 if paused else pause)
+                    paused = True
+                settled = None if isinstance(answer, WireLost) else answer
+                answers.append(settled or self._deliver(delivery))
             except FenceKitError as error:
                 answers.append(error)
         return answers
@@ -130,7 +137,8 @@ class SyncDriver:
             timeout: how long each connection and each answer may take, seconds.
         """
         deliveries = [self._delivery(operation) for operation in operations]
-        return self._pipelines(deliveries, timeout)
+        answers = self._pipelines(deliveries, timeout)
+        return [None if isinstance(answer, WireLost) else answer for answer in answers]
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end; an error of a step is thrown into the flow.
@@ -285,9 +293,9 @@ class SyncDriver:
 
     def _pipelines(
         self, deliveries: list[Delivery], timeout: float | None = None
-    ) -> list[Answer | FenceKitError | None]:
+    ) -> list[Answer | FenceKitError | WireLost | None]:
         """Send one copy of each, and another where the server asked for it at once."""
-        answers: dict[Delivery, Answer | FenceKitError] = {}
+        answers: dict[Delivery, Answer | FenceKitError | WireLost] = {}
         waiting = deliveries
         for _ in range(_ROUNDS):
             groups: dict[Address | None, list[Delivery]] = {}
@@ -307,7 +315,7 @@ class SyncDriver:
         self,
         node: Address | None,
         group: list[Delivery],
-        answers: dict[Delivery, Answer | FenceKitError],
+        answers: dict[Delivery, Answer | FenceKitError | WireLost],
         timeout: float | None,
     ) -> list[Delivery]:
         """Send one copy of each on one connection; returns those to be sent again at once."""
@@ -318,12 +326,13 @@ class SyncDriver:
         except WireLost:
             self._mistrust_slots(node)
             return again
+        answered = 0
         try:
             now = time.monotonic()
             for delivery in group:
                 delivery.leaving(now)
             wire.send(b"".join(delivery.packed() for delivery in group))
-            for delivery in group:
+            for answered, delivery in enumerate(group):  # noqa: B007 - where the wire is lost
                 replies = wire.receive(delivery.replies)
                 try:
                     outcome = delivery.answered(replies, time.monotonic())
@@ -334,7 +343,8 @@ class SyncDriver:
                         answers[delivery] = outcome
                     elif outcome == 0.0:
                         again.append(delivery)
-        except WireLost:
+        except WireLost as lost:
+            answers.update(dict.fromkeys(group[answered:], lost))
             pool.drop(wire)
             self._mistrust_slots(node)
         except BaseException:
