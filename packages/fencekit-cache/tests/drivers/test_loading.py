@@ -188,6 +188,14 @@ async def test_hold_keeps_fills_out_and_writes_in(kit: Kit, store: Any) -> None:
     assert await got(cache.get(1)) == OLD
 
 
+async def test_a_hold_is_no_shorter_than_was_asked_for(kit: Kit) -> None:
+    sent = [
+        next(kit.declare()._invalidate(None, [1], hold)).operations[0].args[0]
+        for hold in map(timedelta, [0] * 4, [0] * 4, [0, 1, 400, 1400])
+    ]
+    assert sent == [0, 1, 1, 2]
+
+
 async def test_hold_during_a_load(kit: Kit) -> None:
     cache, gate = kit.declare(), kit.gate(OLD)
     running = kit.start(lambda: cache.get_or_load(1, gate))

@@ -87,7 +87,7 @@ class Writing(Declared[T]):
         if not _NO_HOLD <= hold <= LONGEST_LEASE:
             msg = f"hold must be at least zero and at most ten years, not {hold}"
             raise ValueError(msg)
-        hold_ms = round(hold / timedelta(milliseconds=1))
+        hold_ms = -(-hold // timedelta(milliseconds=1))  # no shorter than was asked for
         operations = [invalidate(self._subject(key), hold_ms, hasty=False) for key in keys]
         if operations:
             yield from together(operations)
