@@ -253,6 +253,20 @@ async def test_many_tickets_are_given_back_to_a_silent_server_as_quickly_as_one(
         assert time.monotonic() - began < 3  # and not sixty timeouts
 
 
+async def test_many_writes_wait_for_a_silent_server_no_longer_than_one(
+    colour: Colour, server: Server
+) -> None:
+    async with opened_kit(colour, server.url, socket_timeout=0.1) as kit:
+        cache = kit.declare()
+        server.pause()
+        began = time.monotonic()
+        try:
+            await got(cache.set_many(dict.fromkeys(range(60), OLD)))
+        finally:
+            server.resume()
+        assert time.monotonic() - began < 3  # and not sixty timeouts
+
+
 def test_a_late_copy_of_the_question_for_a_tag_makes_another_nonce(store: Any) -> None:
     driver, tag = SyncDriver.of(store), "{:profile}:tag:a"
     question: Operation[bytes] = Operation(READ_TAG, (tag,), (60_000, b"r" * 32), bytes)

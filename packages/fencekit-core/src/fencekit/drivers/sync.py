@@ -323,7 +323,8 @@ class SyncDriver:
         again: list[Delivery] = []
         try:
             wire = pool.take(timeout)
-        except WireLost:
+        except WireLost as lost:
+            answers.update(dict.fromkeys(group, lost))
             self._mistrust_slots(node)
             return again
         answered = 0
