@@ -11,11 +11,10 @@ from celery import Celery, Task, current_app
 from fencekit.canonical import idempotency_key
 from fencekit.celery.arguments import Parameters, Picked
 from fencekit.celery.deliveries import running_delivery, running_task
-from fencekit.celery.models import models_as_data, returned_model
+from fencekit.celery.models import of_arguments, returned_model
 from fencekit.celery.runs import Run
 from fencekit.celery.stores import store_of
 from fencekit.celery.terms import Terms
-from fencekit.errors import CanonicalizeError
 from fencekit.guards import fingerprint
 from fencekit.keys import check_name, names_of_a_job
 from fencekit.protocol.claim import Terms as ClaimTerms
@@ -146,10 +145,7 @@ class Execution:
             payload = self._payload_of(arguments)
             # Where the key is made of all that was said, its digest is known.
             if not digest or not self._compares_all or payload.keys() != picked.keys():
-                try:
-                    digest = "" if payload is None else fingerprint(payload)
-                except CanonicalizeError:
-                    digest = fingerprint(models_as_data(payload))
+                digest = "" if payload is None else of_arguments(fingerprint, payload)
         return ClaimTerms(
             names_of_a_job(guard.prefix, key),
             guard.owner_id,
@@ -206,10 +202,7 @@ def _spell(value: dict[str, Any] | str, task: str, what: str) -> tuple[str, str]
         CanonicalizeError: a named argument has no canonical form.
     """
     if isinstance(value, dict):
-        try:
-            name = idempotency_key(value, namespace=task)
-        except CanonicalizeError:
-            name = idempotency_key(models_as_data(value), namespace=task)
+        name = of_arguments(partial(idempotency_key, namespace=task), value)
         return name, name.rpartition(":")[2]
     check_name(value, f"{what} of the task {task!r}")
     return value, ""

@@ -10,10 +10,24 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["models_as_data", "returned_model"]
+from fencekit.errors import CanonicalizeError
+
+__all__ = ["of_arguments", "returned_model"]
 
 
-def models_as_data(values: Any) -> Any:
+def of_arguments(make: Callable[[Any], str], values: Any) -> str:
+    """What is made of the canonical form of values; of models only where they have none themselves.
+
+    Raises:
+        CanonicalizeError: neither have the values, nor with what is in their models.
+    """
+    try:
+        return make(values)
+    except CanonicalizeError:
+        return make(_models_as_data(values))
+
+
+def _models_as_data(values: Any) -> Any:
     """Values by name, with what is in a model instead of the model; else what was given.
 
     What is as by default is left out, as of arguments: a model may get another field.

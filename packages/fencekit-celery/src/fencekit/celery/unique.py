@@ -27,11 +27,10 @@ from fencekit.celery.decorator import check_function
 from fencekit.celery.deliveries import was_put_off
 from fencekit.celery.durations import Duration, duration
 from fencekit.celery.errors import AlreadyQueued
-from fencekit.celery.models import models_as_data
+from fencekit.celery.models import of_arguments
 from fencekit.celery.places import free_operation, take_operation
 from fencekit.celery.stores import store_of
 from fencekit.durations import milliseconds
-from fencekit.errors import CanonicalizeError
 from fencekit.keys import Names, names
 
 __all__ = ["unique_task"]
@@ -207,11 +206,8 @@ class Unique:
         given = (task, *args) if self._bound else args
         picked = self._key_of(self._parameters.bind(given, kwargs))
         spelled = {"key": picked} if isinstance(picked, str) else picked
-        try:
-            name = idempotency_key(spelled, namespace=str(task.name))
-        except CanonicalizeError:
-            name = idempotency_key(models_as_data(spelled), namespace=str(task.name))
-        return self._names(task, name)
+        spell = functools.partial(idempotency_key, namespace=str(task.name))
+        return self._names(task, of_arguments(spell, spelled))
 
     @staticmethod
     def _names(task: Task, name: str) -> Names:
