@@ -116,13 +116,15 @@ class SyncDriver:
         paused = False
         for delivery, answer in zip(deliveries, self._pipelines(deliveries), strict=True):
             try:
-                if isinstance(answer, WireLost):
+                if isinstance(answer, (Answer, FenceKitError)):
+                    answers.append(answer)
+                    continue
+                if answer is not None:
                     # Each is asked whether it may be sent again; one pause is for all.
                     pause = delivery.lost(answer, time.monotonic())
                     time.sleep(0.0 if paused else pause)
                     paused = True
-                settled = None if isinstance(answer, WireLost) else answer
-                answers.append(settled or self._deliver(delivery))
+                answers.append(self._deliver(delivery))
             except FenceKitError as error:
                 answers.append(error)
         return answers
