@@ -39,6 +39,7 @@ from harness.children import Child
 from harness.faults import Delay, DropCommand, DropReply, Duplicate, HoldBack, named
 from harness.proxy import Proxy
 from harness.servers import Server
+from harness.topologies import follows
 from harness.waiting import eventually
 from harness.workers import close_app
 from history import FencedMutex, Once, Operation, Undecided, check_all
@@ -160,7 +161,7 @@ class World:
         del chance
         new = self.stand_by()
         new.call("REPLICAOF", "127.0.0.1", self.store.port)
-        eventually(lambda: _follows(new), timeout=10)
+        eventually(lambda: follows(new), timeout=10)
         self.store.call("CLIENT", "PAUSE", 30_000, "WRITE")
         eventually(lambda: _offset(new) == _offset(self.store), timeout=10)
         new.call("REPLICAOF", "NO", "ONE")
@@ -215,10 +216,6 @@ class World:
         self.store.call("DEL", *(f"fencekit:{{{name}}}:{kind}" for kind in kinds))
         what = "forget" if kinds == ("fence",) else "wipe"
         self.seen.append(Operation(what, began, time.monotonic(), key=name, by="adversary"))
-
-
-def _follows(replica: Server) -> bool:
-    return replica.info("replication").get("master_link_status") == "up"
 
 
 def _offset(server: Server) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "Sentinels",
     "StallableReplica",
     "cluster",
+    "follows",
     "in_step",
     "primary_with_replicas",
     "sentinel",
@@ -179,7 +180,7 @@ class StallableReplica:
 
     def is_linked(self) -> bool:
         """Tell whether it follows its primary."""
-        return self.server.info("replication").get("master_link_status") == "up"
+        return follows(self.server)
 
     def stall(self) -> None:
         """Let nothing more arrive from the primary, nor any acknowledgement at it."""
@@ -314,6 +315,11 @@ def sentinel(
 ) -> Sentinels:
     """Start a primary, replicas and Sentinels that promote one `down_after_ms` after it is lost."""
     return Sentinels(kind or default_kind(), replicas, sentinels, down_after_ms)
+
+
+def follows(replica: Server) -> bool:
+    """Tell whether a replica's link to its primary is up."""
+    return replica.info("replication").get("master_link_status") == "up"
 
 
 def in_step(primary: Server, replicas: int) -> bool:
