@@ -35,7 +35,6 @@ VISIBILITY = float(os.environ.get("FENCEKIT_TEST_VISIBILITY", "3600"))
 
 # Celery has no types.
 app: Any = Celery("tasks", broker=URL, backend=URL)
-app.loader.override_backends = {"redis": f"{__name__}:SlowBackend"}
 app.conf.update(
     fencekit_redis_url=STORE,
     broker_connection_retry_on_startup=True,
@@ -279,10 +278,15 @@ def publish_slowly(sender: Any, body: Any, **_: Any) -> None:
 signals.before_task_publish.connect(publish_slowly)
 
 
-class SlowBackend(RedisBackend):  # type: ignore[misc]
-    """Takes long to write the state RETRY, once, when it has seen that there is no result yet."""
+_set_with_state = RedisBackend._set_with_state
 
-    def _set_with_state(self, key: Any, value: Any, state: str) -> Any:
-        if state == states.RETRY and effects().delete("slow-retry"):
-            time.sleep(2)
-        return super()._set_with_state(key, value, state)
+
+def set_slowly(self: Any, key: Any, value: Any, state: str) -> Any:
+    """Take long to write the state RETRY, once, having seen that there is no result yet."""
+    if state == states.RETRY and effects().delete("slow-retry"):
+        time.sleep(2)
+    return _set_with_state(self, key, value, state)
+
+
+# Not a backend of our own: its results would not be stored together with their records.
+RedisBackend._set_with_state = set_slowly

@@ -98,6 +98,23 @@ class Record:
         """Complete an attempt."""
         return self.call("claim_complete", owner, attempt(label), ttl, encoding, result, published)
 
+    def announce(
+        self,
+        label: str,
+        text: str | bytes = "told",
+        *,
+        owner: str = "me",
+        ttl: int = 60_000,
+        published: str = "",
+        notice_ms: int = 60_000,
+    ) -> list[Any]:
+        """Complete an attempt with the result 1, and set the key "notice"."""
+        told = (published, text, notice_ms)
+        script = self._script("claim_announce")
+        return self._eval(
+            script, (self.names.idem, "notice"), owner, attempt(label), ttl, "json", "1", *told
+        )
+
     def fail(
         self,
         label: str,
@@ -139,8 +156,13 @@ class Record:
 
     def call(self, name: str, *args: Any, lock: bool = False) -> list[Any]:
         """Run a script on this record."""
-        script = self._changed.get(name) or Script.load("fencekit", name)
         keys = (self.names.idem, self.names.lock) if lock else (self.names.idem,)
+        return self._eval(self._script(name), keys, *args)
+
+    def _script(self, name: str) -> Script:
+        return self._changed.get(name) or Script.load("fencekit", name)
+
+    def _eval(self, script: Script, keys: tuple[str, ...], *args: Any) -> list[Any]:
         reply = self.client.eval(script.source, len(keys), *keys, *args)
         return [one.decode() if isinstance(one, bytes) else one for one in reply]
 

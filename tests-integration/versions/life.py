@@ -153,7 +153,7 @@ class Life:
             "encoding": "json", "result": '{"rows":42}', "published": "", "error": "Oops: no",
             "terminal": 0, "queues": 1, "seen": "", "rest": b"\0\0\0\0" + b'{"a":1}',
             "head": _HEAD, "soft_ms": 0, "px_ms": _OLD_AGE, "hold_ms": 0, "most": 400,
-            "random": "r" * 32, "value": "v",
+            "random": "r" * 32, "value": "v", "text": "told", "notice_ms": _OLD_AGE,
         } | given  # fmt: skip
         args = [usual[name] for name in self.arguments(script) if not name.endswith("+")]
         answer = self.client.eval(self.source(script), len(where), *where, *args, *more)
@@ -190,7 +190,7 @@ class Life:
         self.do("fence_current", _of("lifted", "fence", "lock"))
 
     def _claims(self) -> None:
-        for name in ("running", "retryable", "done", "failed"):
+        for name in ("running", "retryable", "done", "announced", "failed"):
             idem = _of(name, "idem")
             self.do("claim_begin", idem)
             self.do("claim_begin", idem, attempt="b" * 32)
@@ -204,6 +204,11 @@ class Life:
                 self.do("claim_complete", idem)
                 self.do("claim_begin", idem, attempt="c" * 32)
                 self.do("task_published", idem)
+            elif name == "announced":
+                both = [*idem, f"{name}:result"]
+                self.do("claim_announce", both, published="task-1 ")
+                self.do("claim_announce", both, published="task-1 ")
+                self.do("claim_begin", idem, attempt="c" * 32)
             elif name == "failed":
                 self.do("claim_fail", idem, terminal=1)
                 self.do("claim_begin", idem, attempt="c" * 32)

@@ -1,4 +1,4 @@
-"""The tasks that are compared: bare, idempotent, with a lock besides, and the floor.
+"""The tasks that are compared: bare, idempotent in three ways, and the floor.
 
 The floor is the least that a record before and a record after can cost: a decorator by hand around
 two scripts of one command each, through redis-py. It guarantees nothing.
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import redis
 from celery import Celery
+from celery.backends.redis import RedisBackend
 
 from fencekit.celery import idempotent_task
 
@@ -59,6 +60,18 @@ def floor(key: str) -> str:
 @idempotent_task(key="key", ttl="5m")
 def once(key: str) -> str:
     """Do nothing, once."""
+    return key
+
+
+# Results in another database, so that they are not stored in one step with the records.
+_APART: Final[Any] = RedisBackend(app=app, url=URL)
+_APART.connparams["db"] = 1
+
+
+@app.task(name="apart", shared=False, backend=_APART)
+@idempotent_task(key="key", ttl="5m")
+def apart(key: str) -> str:
+    """Do nothing, once, with the result kept elsewhere."""
     return key
 
 

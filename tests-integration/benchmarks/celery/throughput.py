@@ -31,7 +31,7 @@ CYCLES: Final = 120
 # What others may take of a round, and how many pairs of such rounds are enough.
 ALONE: Final = 0.1
 ENOUGH: Final = 8
-KINDS: Final = ("bare", "floor", "once", "locked")
+KINDS: Final = ("bare", "floor", "once", "apart", "locked")
 _fresh = itertools.count()
 
 
@@ -52,9 +52,11 @@ def _measure(stand: Stand) -> Iterator[Figure]:
     more = {kind: counts[kind] - counts["bare"] for kind in KINDS}
     note = f"bare {counts['bare']:.1f}"
     yield Figure("commands more than the bare task", more["once"], "", at_most(3.05), note)
+    yield Figure("the same with results in another database", more["apart"], "", None, note)
     yield Figure("the same with a lock", more["locked"], "", at_most(5.05), note)
     yield _time("time of the bare task", rounds, "once", bound=1.15)
     yield _time("the same of two bare scripts by hand", rounds, "floor")
+    yield _time("the same with results in another database", rounds, "apart")
     yield _time("the same with a lock", rounds, "locked")
     for kind in ("once", "floor"):
         pairs = zip(rounds["bare"], rounds[kind], strict=True)

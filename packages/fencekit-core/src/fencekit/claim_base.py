@@ -24,7 +24,7 @@ from fencekit.errors import (
 from fencekit.hooks import ClaimDone, ClaimLost
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol import memo as memos
-from fencekit.protocol.claim import BeginOutcome, Begun, Standing
+from fencekit.protocol.claim import Announcement, BeginOutcome, Begun, Standing
 from fencekit.protocol.memo import Memo, decode, describe_error
 from fencekit.protocol.operation import perform
 from fencekit.protocol.renewal import Renewal, margin
@@ -185,6 +185,11 @@ class BaseClaim:
         """What was published with the memo of work that was done before; may be empty."""
         return b"" if isinstance(self._found, Begun) else self._found.published
 
+    @property
+    def announced(self) -> bool:
+        """Whether what was to be announced with the end of this attempt is known to be."""
+        return isinstance(self._found, Begun) and self._found.announced
+
     def check(self) -> None:
         """Go on only while nobody else can have begun. Local: no round trip.
 
@@ -284,14 +289,20 @@ class BaseClaim:
             self._keeper.drop(self._kept)
             self._kept = None
 
-    def _complete(self, result: Any, memo: Memo | None, published: bytes) -> Flow[str | None]:
+    def _complete(
+        self,
+        result: Any,
+        memo: Memo | None,
+        published: bytes = b"",
+        announcement: Announcement | None = None,
+    ) -> Flow[str | None]:
         begun = self._running()
         self._result = result
         self._memo = (
             self._policy.memo(self.key, result) if memo is None else self._policy.admit(memo)
         )
         self._completing = True
-        return protocol.complete(begun, self._memo, published=published)
+        return protocol.complete(begun, self._memo, published=published, announcement=announcement)
 
     def _fail(self, error: BaseException | str, *, terminal: bool) -> Operation[str | None]:
         begun = self._running()
@@ -321,7 +332,7 @@ class BaseClaim:
         Raises:
             IdempotencyNotOwned, HandleForked: as for `complete`.
         """
-        return None if self._ended == "completed" else self._complete(result, None, b"")
+        return None if self._ended == "completed" else self._complete(result, None)
 
     def completed(self, outcome: str | FenceKitError | None) -> None:
         """Take in what became of a `completion`.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencekit.claim_base import BaseClaim, MemoPolicy
 from fencekit.handles import AsyncLostEvent, LostEvent
-from fencekit.protocol.claim import Begun, Standing
+from fencekit.protocol.claim import Announcement, Begun, Standing
 from fencekit.protocol.memo import Memo
 
 if TYPE_CHECKING:
@@ -65,16 +65,23 @@ class Claim(BaseClaim):
             HandleForked: the claim is the parent process's.
         """
         if self._ended != "completed":
-            self._run_completion(self._complete(result, None, b""))
+            self._run_completion(self._complete(result, None))
 
-    def complete_memo(self, memo: Memo, *, published: bytes = b"") -> None:
+    def complete_memo(
+        self, memo: Memo, *, published: bytes = b"", announcement: Announcement | None = None
+    ) -> None:
         """Record the work as done, with a memo in the caller's own encoding; see `complete`.
+
+        Args:
+            memo: what is kept of the result.
+            published: what is noted in the record with it.
+            announcement: what is told in the same step; `announced` says whether it was.
 
         Raises:
             IdempotencyNotOwned, OutcomeUnknown, HandleForked: as for `complete`.
         """
         if self._ended != "completed":
-            self._run_completion(self._complete(None, memo, published))
+            self._run_completion(self._complete(None, memo, published, announcement))
 
     def fail(self, error: BaseException | str, *, terminal: bool = False) -> None:
         """Record the attempt as failed, to be tried again, or for good where ``terminal``.
@@ -174,16 +181,23 @@ class AsyncClaim(BaseClaim):
             IdempotencyNotOwned, OutcomeUnknown, HandleForked: as there.
         """
         if self._ended != "completed":
-            await self._run_completion(self._complete(result, None, b""))
+            await self._run_completion(self._complete(result, None))
 
-    async def complete_memo(self, memo: Memo, *, published: bytes = b"") -> None:
+    async def complete_memo(
+        self, memo: Memo, *, published: bytes = b"", announcement: Announcement | None = None
+    ) -> None:
         """Record the work as done, with a memo in the caller's own encoding.
+
+        Args:
+            memo: what is kept of the result.
+            published: what is noted in the record with it.
+            announcement: what is told in the same step; `announced` says whether it was.
 
         Raises:
             IdempotencyNotOwned, OutcomeUnknown, HandleForked: as for `Claim.complete`.
         """
         if self._ended != "completed":
-            await self._run_completion(self._complete(None, memo, published))
+            await self._run_completion(self._complete(None, memo, published, announcement))
 
     async def fail(self, error: BaseException | str, *, terminal: bool = False) -> None:
         """Record the attempt as failed; see `Claim.fail`.

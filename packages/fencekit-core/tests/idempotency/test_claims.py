@@ -16,7 +16,7 @@ from fencekit.errors import (
     IdempotencyResultMissing,
 )
 from fencekit.hooks import ClaimBegun, ClaimDone, ClaimOutcome, FenceKitHooks
-from fencekit.protocol.claim import BeginOutcome
+from fencekit.protocol.claim import Announcement, BeginOutcome
 from fencekit.protocol.memo import Memo
 from harness.claims import Record
 from harness.guards import Guards
@@ -340,3 +340,28 @@ def test_an_own_encoding_is_stored_as_it_is(guards: Guards) -> None:
     assert replay.published == b"once"
     with pytest.raises(IdempotencyResultMissing, match="'yaml'"):
         _ = replay.result
+
+
+def test_a_result_is_announced_in_the_step_that_completes(
+    guards: Guards, redis_client: Any
+) -> None:
+    with guards.begin("job", ttl=HOUR) as claim:
+        assert not claim.announced
+        claim.complete_memo(Memo("yaml", b"1"), announcement=Announcement("notice", b"told", 9_000))
+    assert claim.announced
+    assert redis_client.get("notice") == b"told"
+    assert 8_000 < redis_client.pttl("notice") <= 9_000
+    replay = guards.begin("job", ttl=HOUR)
+    assert replay.memo == Memo("yaml", b"1")
+    assert not replay.announced
+
+
+def test_who_was_replaced_announces_nothing(guards: Guards, redis_client: Any) -> None:
+    late = guards.begin("job", ttl=HOUR, lease=timedelta(milliseconds=50), renew=False)
+    time.sleep(0.06)
+    with guards.begin("job", ttl=HOUR) as claim:
+        claim.complete(1)
+    with pytest.raises(IdempotencyNotOwned):
+        late.complete_memo(Memo("yaml", b"0"), announcement=Announcement("notice", "late", 0))
+    assert not late.announced
+    assert redis_client.get("notice") is None

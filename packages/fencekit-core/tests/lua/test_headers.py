@@ -67,6 +67,7 @@ def operations() -> Iterator[Operation[Any]]:
     yield idempotency.begin_operation(TERMS, "a" * 32)
     yield idempotency.withdraw(TERMS, "a" * 32)
     yield idempotency.complete_operation(BEGUN, memo, ttl_ms=1_000)
+    yield idempotency.announce_operation(BEGUN, memo, claim.Announcement("notice", "told", 5))
     yield idempotency.fail(BEGUN, "Oops", terminal=False)
     yield idempotency.release(BEGUN)
     yield idempotency.renew_operation(BEGUN)

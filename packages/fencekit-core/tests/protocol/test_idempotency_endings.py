@@ -10,7 +10,7 @@ from fencekit.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from fencekit.keys import names
 from fencekit.protocol import idempotency as protocol
 from fencekit.protocol.batch import resume
-from fencekit.protocol.claim import BeginOutcome, Begun, RecordState, Terms
+from fencekit.protocol.claim import Announcement, BeginOutcome, Begun, RecordState, Terms
 from fencekit.protocol.memo import Memo
 from fencekit.protocol.operation import Answer, Now, Operation, Sleep
 from fencekit.protocol.token import FenceToken
@@ -39,6 +39,50 @@ def test_complete_is_one_command() -> None:
     assert operation.args == ("me", "a" * 32, 9_000, "json", b"7", b"p")
     assert play.answer([1]).result is None
     assert Play(protocol.complete(begun(), MEMO)).answer([2]).result is None
+
+
+TOLD = Announcement("notice", b"told", 5, b"t ")
+
+
+def test_complete_and_announce_are_one_command() -> None:
+    attempt = begun()
+    play = Play(protocol.complete(attempt, MEMO, ttl_ms=500, announcement=TOLD))
+    operation = play.script("claim_announce")
+    assert operation.keys == ("fencekit:{job}:idem", "notice")
+    assert operation.args == ("me", "a" * 32, 500, "json", b"7", b"t ", b"told", 5)
+    assert play.answer([1, 1]).result is None
+    assert attempt.announced
+
+
+@pytest.mark.parametrize("reply", [[1, 0], [2], [0, b"x", b"done"]])
+def test_only_what_was_said_to_be_announced_counts_as_announced(reply: list[Any]) -> None:
+    attempt = begun()
+    Play(protocol.complete(attempt, MEMO, announcement=TOLD)).answer(reply)
+    assert not attempt.announced
+
+
+@pytest.mark.parametrize("code", ["NOPERM", "CROSSSLOT"])
+def test_what_is_refused_together_is_asked_for_without_the_announcement(code: str) -> None:
+    attempt = begun()
+    play = Play(protocol.complete(attempt, MEMO, published=b"p", announcement=TOLD))
+    play.throw(StoreRefused(code, f"{code} of these keys"))
+    assert play.script("claim_complete").args[-1] == b"p"
+    assert play.answer([1]).result is None
+    assert not attempt.announced
+
+
+def test_an_announcement_that_is_not_answered_is_sent_again_as_it_is() -> None:
+    attempt = begun()
+    play = Play(protocol.complete(attempt, MEMO, announcement=TOLD))
+    first = play.script("claim_announce")
+    play.throw(OutcomeUnknown("no answer", sends=4))
+    play.asks(Now)
+    play.send(100.0)
+    play.asks(Sleep)
+    play.send()
+    assert play.script("claim_announce") is first
+    assert play.answer([1, 1]).result is None
+    assert attempt.announced
 
 
 def test_the_memo_may_be_kept_for_another_time() -> None:

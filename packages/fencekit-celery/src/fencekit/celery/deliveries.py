@@ -65,7 +65,12 @@ class Delivery:
     @property
     def has_readers(self) -> bool:
         """Whether its result goes anywhere at all."""
-        return self.feeds_a_canvas or self._stores_result
+        return self.feeds_a_canvas or self.stores_result
+
+    @property
+    def stores_result(self) -> bool:
+        """Whether its result is kept in a result backend."""
+        return not self._ignores_result
 
     @property
     def is_broadcast(self) -> bool:
@@ -91,7 +96,7 @@ class Delivery:
         Raises:
             Ignore, Reject: it could not be counted, and is put off.
         """
-        if not self._stores_result:
+        if not self.stores_result:
             return False
         backend, request = self.task.backend, self.request
         try:
@@ -109,7 +114,7 @@ class Delivery:
 
     def failed_before(self) -> bool:
         """Whether this is a redelivery of a message whose failure is on record."""
-        if not (self.request.delivery_info or {}).get("redelivered") or not self._stores_result:
+        if not (self.request.delivery_info or {}).get("redelivered") or not self.stores_result:
             return False
         try:
             return bool(self.task.backend.get_state(self.id) == states.FAILURE)
@@ -118,12 +123,16 @@ class Delivery:
 
     def when_published(self, mark: Callable[[], object]) -> None:
         """Have this done when the result is published, where publishing it again would tell."""
-        if self.feeds_a_canvas or not self._stores_result:
+        if self.feeds_a_canvas or not self.stores_result:
             setattr(self.request, _MARK, mark)
             # Not before: a receiver costs every task of the process.
             signals.task_success.connect(
                 _note_success, weak=False, dispatch_uid="fencekit-published"
             )
+
+    def is_told(self) -> None:
+        """Its result is stored: have Celery not store it once more."""
+        self.request.ignore_result = True
 
     @property
     def retries_itself(self) -> bool:
@@ -194,10 +203,6 @@ class Delivery:
             raise Reject(error, requeue=True) from error
         setattr(self.request, _PUT_OFF, True)
         raise Ignore(f"{why}: {self.task.name}[{self.id}] comes back in {pause:.2f} s")
-
-    @property
-    def _stores_result(self) -> bool:
-        return not self._ignores_result
 
     @property
     def _ignores_result(self) -> bool:

@@ -63,11 +63,13 @@ class Execution:
         self._payload_of = payload_of
         self._compares_all = payload_of == parameters.said
         self._returned_model = partial(returned_model, function)
+        self._wrapper: Callable[..., Any] = function
         self._tasks: WeakKeyDictionary[Task, tuple[str, str] | None] = WeakKeyDictionary()
 
     def adopt(self, wrapper: Callable[..., Any]) -> None:
         """Have a wrapper be known for this execution's."""
         setattr(wrapper, _ATTRIBUTE, self)
+        self._wrapper = wrapper
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do, replay or put off what a call asks for.
@@ -97,6 +99,7 @@ class Execution:
                 resource=resource,
                 serializers=serializers,
                 model=self._returned_model,
+                body=self._wrapper,
             )
         except Exception:
             # Nothing was begun, and the same message would end the same way each time.

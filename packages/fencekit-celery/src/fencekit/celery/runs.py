@@ -31,6 +31,7 @@ from fencekit.celery import memos
 from fencekit.celery.current import TaskClaim, current
 from fencekit.celery.errors import StillBusy, told
 from fencekit.celery.published import is_published, publish_operation
+from fencekit.celery.results import announce_no_more, announcement_of
 from fencekit.celery.terms import Terms
 from fencekit.errors import (
     FenceKitError,
@@ -75,6 +76,7 @@ class Run:
         resource: str | None,
         serializers: Sequence[str],
         model: Callable[[], Any],
+        body: Callable[..., Any],
     ) -> None:
         self._terms = terms
         self._delivery = delivery
@@ -85,6 +87,7 @@ class Run:
         self._resource = resource
         self._serializers = serializers
         self._model = model
+        self._body = body
         # The message, where there is one that can be put off.
         self._message = None if delivery is None or delivery.request.is_eager else delivery
 
@@ -219,19 +222,27 @@ class Run:
             self._end_badly(claim, error)
             raise
         else:
-            return self._complete(claim, result)
+            return self._complete(claim, result, announces=handle is None)
         finally:
             current.reset(token)
             self._release(handle)
 
-    def _complete(self, claim: Claim, result: Any) -> Any:
+    def _complete(self, claim: Claim, result: Any, *, announces: bool) -> Any:
+        """Record the work as done, and store its result in the same step where that can be done.
+
+        Not while a lock is held: whoever reads the result would find it taken.
+        """
+        message, guard = self._message, self._guard
         memo, value = memos.encode(self._serializers, self._key, result, self._model)
+        announcement = None
+        if announces and message is not None:
+            announcement = announcement_of(message, self._body, guard.driver.client, value)
         try:
             try:
-                claim.complete_memo(memo)
+                claim.complete_memo(memo, announcement=announcement)
             except SoftTimeLimitExceeded:
                 # The body had ended, and so the time limit has nothing to end any more.
-                claim.complete_memo(memo)
+                claim.complete_memo(memo, announcement=announcement)
         except IdempotencyNotOwned as error:
             self._find_replaced(error)
             raise told(error) from None
@@ -244,8 +255,13 @@ class Run:
                 self._key,
             )
             return value
-        if self._message is not None:
-            self._publish_later(self._message)
+        if message is not None:
+            if claim.announced:
+                message.is_told()
+            else:
+                if announcement is not None:
+                    announce_no_more(message)
+                self._publish_later(message)
         return value
 
     def _end_badly(self, claim: Claim, error: BaseException) -> None:

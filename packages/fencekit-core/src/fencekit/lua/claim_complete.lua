@@ -16,26 +16,16 @@
 --          {0, how, state}  not applied: how the attempt ended, and the record's state; either empty
 --
 -- @include "claim"
+-- @include "complete"
 local idem = KEYS[1]
 local owner, attempt, ttl_ms, encoding, result = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local published = ARGV[6]
 
-local running, r = read_claim(idem, owner, attempt)
-if not running then
-  return how_ended(r[6], attempt) == 'c' and {2} or not_running(r, attempt)
+local over = complete(idem, owner, attempt, ttl_ms, encoding, result)
+if over then
+  return over
 end
--- Where a begin was withdrawn, a copy of it may be under way: the record outlives it.
-if r[6] and string.find(r[6], ':w', 1, true) then
-  ttl_ms = math.max(ttl_ms, LATE_MS)
-end
--- The TTL first: it is allowed at maxmemory, and what follows it then is as well.
-redis.call('PEXPIRE', idem, ttl_ms)
-redis.call('HSET', idem, 'state', 'done', 'encoding', encoding, 'result', result, 'last', r[5] + 1, 'open', 0, 'ended', with_ended(r[6], attempt, 'c'))
 if published ~= '' then
   redis.call('HSET', idem, 'published', published)
 end
-if r[4] ~= '1' then
-  redis.call('HDEL', idem, 'error')
-end
-redis.pcall('PUBLISH', idem, 'done')
 return {1}

@@ -13,6 +13,7 @@ from fencekit.protocol.token import FenceToken
 __all__ = [
     "ANY_ATTEMPT",
     "NO_ATTEMPT",
+    "Announcement",
     "BeginOutcome",
     "Begun",
     "RecordState",
@@ -116,6 +117,24 @@ class Terms:
         )
 
 
+@dataclass(frozen=True)
+class Announcement:
+    """What is told together with the end of an attempt, in the same step as it is recorded.
+
+    Attributes:
+        key: set to the text, on the server and in the database of the record, which is no cluster;
+            also the channel where the text is told.
+        text: what is announced.
+        ms: how long it can be read, milliseconds; 0: for ever.
+        published: what is noted in the record once it is announced; may be empty.
+    """
+
+    key: str
+    text: str | bytes
+    ms: int
+    published: bytes = b""
+
+
 class Begun:
     """An attempt that began here.
 
@@ -130,9 +149,11 @@ class Begun:
         deadline: monotonic seconds until which nobody else can have begun.
         resent: the begin was sent more than once, so a copy may still arrive.
         told: its end was told to hooks, so that a repeated one is not.
+        announced: the announcement that was to go with its end did.
     """
 
     __slots__ = (
+        "announced",
         "attempt",
         "confirmed_at",
         "deadline",
@@ -166,6 +187,7 @@ class Begun:
         self.deadline = sent_at + terms.lease_ms / 1000
         self.resent = resent
         self.told = False
+        self.announced = False
 
     def renewed(self, sent_at: float, lease_ms: int) -> None:
         """Take note of a renewal that was confirmed."""

@@ -37,6 +37,7 @@ from fencekit.errors import (
 )
 from fencekit.keys import Names
 from fencekit.protocol.claim import (
+    Announcement,
     BeginOutcome,
     Begun,
     RecordState,
@@ -63,6 +64,7 @@ from fencekit.protocol.script import Script
 from fencekit.protocol.token import FenceToken
 
 __all__ = [
+    "announce_operation",
     "begin",
     "begin_operation",
     "clear",
@@ -82,6 +84,7 @@ __all__ = [
 
 BEGIN: Final = Script.load("fencekit", "claim_begin")
 COMPLETE: Final = Script.load("fencekit", "claim_complete")
+ANNOUNCE: Final = Script.load("fencekit", "claim_announce")
 FAIL: Final = Script.load("fencekit", "claim_fail")
 RELEASE: Final = Script.load("fencekit", "claim_release")
 WITHDRAW: Final = Script.load("fencekit", "claim_withdraw")
@@ -288,26 +291,63 @@ def complete_operation(
     return _ending(COMPLETE, begun, begun.kept_ms(ttl_ms), memo.encoding, memo.data, published)
 
 
+def announce_operation(
+    begun: Begun, memo: Memo, told: Announcement, *, ttl_ms: int | None = None
+) -> Operation[Lost]:
+    """End an attempt as done, and announce it; the outcome is as that of `complete_operation`."""
+    terms = begun.terms
+    return Operation(
+        ANNOUNCE,
+        (terms.names.idem, told.key),
+        (
+            terms.owner_id,
+            begun.attempt,
+            begun.kept_ms(ttl_ms),
+            memo.encoding,
+            memo.data,
+            told.published,
+            told.text,
+            told.ms,
+        ),
+        _why,
+    )
+
+
 def complete(
-    begun: Begun, memo: Memo, *, ttl_ms: int | None = None, published: bytes = b""
+    begun: Begun,
+    memo: Memo,
+    *,
+    ttl_ms: int | None = None,
+    published: bytes = b"",
+    announcement: Announcement | None = None,
 ) -> Flow[Lost]:
     """End an attempt as done, and keep its memo; why it was not applied, or None.
 
     The effect has happened, so a store error is not the end: the same command is sent again for
-    some seconds, and the record stays running meanwhile.
+    some seconds, and the record stays running meanwhile. What a server refuses together with an
+    announcement is asked for without it: a proxy may have the two keys on different servers.
+    Whether it was announced is told by `Begun.announced`.
 
     Raises:
         OutcomeUnknown: the server did not answer or refused all the while. Never run the work
             again for this; completing again is safe.
     """
-    operation = complete_operation(begun, memo, ttl_ms=ttl_ms, published=published)
+    if announcement is None:
+        operation = complete_operation(begun, memo, ttl_ms=ttl_ms, published=published)
+    else:
+        operation = announce_operation(begun, memo, announcement, ttl_ms=ttl_ms)
     until, pause, sends = 0.0, _FIRST_PAUSE, 0
     while True:
         try:
             answer: Answer = yield operation
+            begun.announced = announcement is not None and answer.reply == [1, 1]
             return _why(answer.reply)
         except StoreError as error:
             sends += error.sends
+            if announcement is not None and isinstance(error, StoreRefused):
+                announcement = None
+                operation = complete_operation(begun, memo, ttl_ms=ttl_ms, published=published)
+                continue
             now = yield Now()
             until = until or now + _COMPLETE_SECONDS
             if now >= until:

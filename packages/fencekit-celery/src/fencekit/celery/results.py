@@ -1,0 +1,119 @@
+"""A result that is stored in the same step as its work is recorded as done.
+
+Celery stores a result after the task has ended: it looks whether a success is there already, then
+writes, and tells who waits. Where the results are kept in the very database of the records, all of
+this goes with the completion, in one script: either both are there or neither, a result that was
+stored is known for it when its message comes again, and the look is not needed, because the record
+has just decided which attempt's result it is.
+
+Not where more is to be done with a result than to store it: in a chain, chord or group, or with
+callbacks; nor where the task may return something else than its body does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from celery import Task, states
+from celery.app import autoretry
+from celery.backends.redis import RedisBackend
+from fencekit.protocol.claim import Announcement
+
+if TYPE_CHECKING:
+    from fencekit.celery.deliveries import Delivery
+    from fencekit.drivers.client import Client
+
+__all__ = ["announce_no_more", "announcement_of"]
+
+_log = logging.getLogger("fencekit.celery")
+
+# Redis takes no longer values; Celery refuses them, and says so.
+_MOST_BYTES: Final = 536_870_912
+
+# Whether a backend's results are in the database of a client.
+_shares: WeakKeyDictionary[RedisBackend, tuple[Client, bool]] = WeakKeyDictionary()
+
+
+def announcement_of(
+    delivery: Delivery, body: Callable[..., Any], client: Client, result: Any
+) -> Announcement | None:
+    """What stores the result of a message as its backend would; None where that is to do it.
+
+    Never raises: the effect has happened, and whatever is wrong with its result, Celery meets it
+    too, and tells.
+
+    Args:
+        delivery: the message.
+        body: the function that has the result.
+        client: where the records are.
+        result: what it is.
+    """
+    try:
+        if delivery.feeds_a_canvas or not delivery.stores_result:
+            return None
+        backend = delivery.task.backend
+        if _is_in(backend, client) and _returns_as_it_is(delivery.task, body):
+            return _announcement(backend, delivery, result)
+    except Exception:  # noqa: BLE001 - any backend or serializer may raise anything
+        _log.debug("the result of %r is left to its backend", delivery.id, exc_info=True)
+    return None
+
+
+def _announcement(backend: RedisBackend, delivery: Delivery, result: Any) -> Announcement | None:
+    meta = backend._get_result_meta(  # noqa: SLF001 - as its own `store_result`
+        result=backend.encode_result(result, states.SUCCESS),
+        state=states.SUCCESS,
+        traceback=None,
+        request=delivery.request,
+    )
+    meta["task_id"] = delivery.id
+    text = backend.encode(meta)
+    if len(text) > _MOST_BYTES:
+        return None
+    key = backend.get_key_for_task(delivery.id)
+    key = key.decode() if isinstance(key, bytes) else key
+    ms = int(backend.expires or 0) * 1000
+    return Announcement(key, text, ms, f"{delivery.id} ".encode())
+
+
+def announce_no_more(delivery: Delivery) -> None:
+    """Have results of this backend be stored by it: it was not done in one step."""
+    backend = delivery.task.backend
+    client, _ = _shares[backend]
+    _shares[backend] = (client, False)
+
+
+def _is_in(backend: Any, client: Client) -> bool:
+    """Whether results are kept where a client's records are, reached with the same rights."""
+    # No subclass: it may store them in another way.
+    if type(backend) is not RedisBackend:
+        return False
+    known, shared = _shares.get(backend, (None, False))
+    if known is not client:
+        place = _place(client.settings)
+        shared = (
+            client.kind == "single" and place is not None and place == _place(backend.connparams)
+        )
+        _shares[backend] = (client, shared)
+    return shared
+
+
+def _place(settings: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The server, database and user of a connection; None where that is not known beforehand."""
+    if settings.get("credential_provider") is not None:
+        return None
+    path = settings.get("path")
+    where = (path,) if path else (settings.get("host"), int(settings.get("port") or 6379))
+    user = (settings.get("username"), settings.get("password"))
+    return (*where, int(settings.get("db") or 0), *user)
+
+
+def _returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
+    """Whether a task returns what its body does, with nothing around it that might change it."""
+    run = task.run
+    if getattr(run, "__globals__", None) is vars(autoretry):
+        run = task._orig_run  # noqa: SLF001 - autoretry, which hands on what it gets
+    return getattr(run, "__func__", run) is body and type(task).__call__ is Task.__call__
