@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from redis.exceptions import ResponseError
 
 from harness.claims import Record, holds_by
@@ -74,11 +75,25 @@ def test_a_late_copy_does_not_bring_back_what_was_taken_away(record: Record) -> 
     assert notice(record) is None
 
 
-@holds_by("claim_announce", "if set.err then", "if false then")
-def test_what_may_not_be_announced_is_done_all_the_same(record: Record) -> None:
+def test_the_shortest_time_is_one(record: Record) -> None:
+    record.begin("a")
+    record.announce("a", notice_ms=1)
+    assert record.client.pttl("notice") != -1
+
+
+@pytest.mark.parametrize("notice_ms", [0, 9_000])
+def test_what_may_not_be_announced_is_done_all_the_same(record: Record, notice_ms: int) -> None:
     record.begin("a")
     with forbidden(record.client, "set"):
-        assert record.announce("a", published="t ") == [1, 0]
+        assert record.announce("a", published="t ", notice_ms=notice_ms) == [1, 0]
     assert record.state == "done"
     assert "published" not in record.fields
     assert notice(record) is None
+
+
+def test_whose_readers_may_not_be_told_is_announced_all_the_same(record: Record) -> None:
+    record.begin("a")
+    with forbidden(record.client, "publish"):
+        assert record.announce("a", published="t ") == [1, 1]
+    assert record.fields["published"] == "t "
+    assert notice(record) == b"told"
