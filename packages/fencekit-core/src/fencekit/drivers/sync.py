@@ -14,6 +14,7 @@ from fencekit.drivers.cluster import SlotTable
 from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.keeper import LeaseKeeper
+from fencekit.drivers.pipelines import deliver_all, send_all
 from fencekit.drivers.wake import Waiter, WakeHub
 from fencekit.drivers.wire import WirePool
 from fencekit.errors import FenceKitError
@@ -38,9 +39,6 @@ from fencekit.protocol.resp import pack
 __all__ = ["SyncDriver"]
 
 T = TypeVar("T")
-
-# A pipeline is sent again at once for what it learned: a script, a node, both.
-_ROUNDS = 3
 
 _drivers: weakref.WeakKeyDictionary[Any, SyncDriver] = weakref.WeakKeyDictionary()
 _drivers_lock = threading.Lock()
@@ -111,23 +109,7 @@ class SyncDriver:
 
     def trace_many(self, operations: Sequence[Operation[Any]]) -> list[Answer | FenceKitError]:
         """Perform operations as `execute_many` does, and return the whole answers, unparsed."""
-        deliveries = [self._delivery(operation) for operation in operations]
-        answers: list[Answer | FenceKitError] = []
-        paused = False
-        for delivery, answer in zip(deliveries, self._pipelines(deliveries), strict=True):
-            try:
-                if isinstance(answer, (Answer, FenceKitError)):
-                    answers.append(answer)
-                    continue
-                if answer is not None:
-                    # Each is asked whether it may be sent again; one pause is for all.
-                    pause = delivery.lost(answer, time.monotonic())
-                    time.sleep(0.0 if paused else pause)
-                    paused = True
-                answers.append(self._deliver(delivery))
-            except FenceKitError as error:
-                answers.append(error)
-        return answers
+        return deliver_all(self, [self._delivery(operation) for operation in operations])
 
     def try_many(
         self, operations: Sequence[Operation[Any]], *, timeout: float
@@ -139,8 +121,7 @@ class SyncDriver:
             timeout: how long each connection and each answer may take, seconds.
         """
         deliveries = [self._delivery(operation) for operation in operations]
-        answers = self._pipelines(deliveries, timeout)
-        return [None if isinstance(answer, WireLost) else answer for answer in answers]
+        return send_all(self, deliveries, timeout=timeout)
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end; an error of a step is thrown into the flow.
@@ -172,7 +153,7 @@ class SyncDriver:
 
         For questions whose answer is only good to know (INFO), never for the protocol.
         """
-        pool = self._pool(address or self.any_node())
+        pool = self.pool(address or self.any_node())
         try:
             wire = pool.take()
         except WireLost:
@@ -261,7 +242,7 @@ class SyncDriver:
             try:
                 outcome = self._send_copy(delivery)
             except WireLost as lost:
-                self._mistrust_slots(delivery.at)
+                self.mistrust_slots(delivery.at)
                 outcome = delivery.lost(lost, time.monotonic())
             if isinstance(outcome, Answer):
                 return outcome
@@ -269,7 +250,7 @@ class SyncDriver:
                 time.sleep(outcome)
 
     def _send_copy(self, delivery: Delivery) -> Answer | float:
-        pool = self._pool(self._route(delivery))
+        pool = self.pool(self.route(delivery))
         wire = pool.take()
         try:
             delivery.leaving(time.monotonic())
@@ -293,81 +274,17 @@ class SyncDriver:
             else:
                 pool.give(wire)
 
-    def _pipelines(
-        self, deliveries: list[Delivery], timeout: float | None = None
-    ) -> list[Answer | FenceKitError | WireLost | None]:
-        """Send one copy of each, and another where the server asked for it at once."""
-        answers: dict[Delivery, Answer | FenceKitError | WireLost] = {}
-        waiting = deliveries
-        for _ in range(_ROUNDS):
-            groups: dict[Address | None, list[Delivery]] = {}
-            for delivery in waiting:
-                try:
-                    groups.setdefault(self._route(delivery), []).append(delivery)
-                except WireLost:  # no node of a cluster answers
-                    continue
-            waiting = []
-            for node, group in groups.items():
-                waiting += self._pipeline(node, group, answers, timeout)
-            if not waiting:
-                break
-        return [answers.get(delivery) for delivery in deliveries]
-
-    def _pipeline(
-        self,
-        node: Address | None,
-        group: list[Delivery],
-        answers: dict[Delivery, Answer | FenceKitError | WireLost],
-        timeout: float | None,
-    ) -> list[Delivery]:
-        """Send one copy of each on one connection; returns those to be sent again at once."""
-        pool = self._pool(node)
-        again: list[Delivery] = []
-        try:
-            wire = pool.take(timeout)
-        except WireLost as lost:
-            answers.update(dict.fromkeys(group, lost))
-            self._mistrust_slots(node)
-            return again
-        answered = 0
-        try:
-            now = time.monotonic()
-            for delivery in group:
-                delivery.leaving(now)
-            wire.send(b"".join(delivery.packed() for delivery in group))
-            for answered, delivery in enumerate(group):  # noqa: B007 - where the wire is lost
-                replies = wire.receive(delivery.replies)
-                try:
-                    outcome = delivery.answered(replies, time.monotonic())
-                except FenceKitError as error:
-                    answers[delivery] = error
-                else:
-                    if isinstance(outcome, Answer):
-                        answers[delivery] = outcome
-                    elif outcome == 0.0:
-                        again.append(delivery)
-        except WireLost as lost:
-            answers.update(dict.fromkeys(group[answered:], lost))
-            pool.drop(wire)
-            self._mistrust_slots(node)
-        except BaseException:
-            pool.drop(wire)
-            raise
-        else:
-            if any(delivery.reconnect for delivery in group):
-                for delivery in group:
-                    delivery.reconnect = False
-                pool.drop(wire)
-                pool.close()
-            else:
-                pool.give(wire)
-        return again
-
-    def _mistrust_slots(self, failed: Address | None) -> None:
+    def mistrust_slots(self, failed: Address | None) -> None:
+        """A node could not be reached."""
         if self._slots is not None:
             self._slots.stale(failed)
 
-    def _route(self, delivery: Delivery) -> Address | None:
+    def route(self, delivery: Delivery) -> Address | None:
+        """The node that the next copy goes to; None where there is but one.
+
+        Raises:
+            WireLost: no node of the cluster answered.
+        """
         if self._slots is None:
             return None
         if delivery.node is None and not delivery.asking:
@@ -387,7 +304,8 @@ class SyncDriver:
         self._learn_slots(self._slots, stem)
         return self._slots.routes(stem)
 
-    def _pool(self, address: Address | None) -> WirePool:
+    def pool(self, address: Address | None) -> WirePool:
+        """The connections to a node."""
         pool = self._pools.get(address)
         if pool is None:
             with self._pool_lock:
