@@ -287,8 +287,24 @@ def test_results_that_are_kept_elsewhere_are_stored_there(
 def test_a_result_that_is_ignored_is_not_stored(
     app: Any, hand: Hand, redis_client: Any, writes: list[str]
 ) -> None:
-    send(once(app).s("a"), ignore_result=True)
+    """Red where the record hears of its message later, by one more command."""
+
+    def scripts() -> int:
+        calls: int = redis_client.info("commandstats")["cmdstat_evalsha"]["calls"]
+        return calls
+
+    task = once(app)
+    send(task.s("first"), ignore_result=True)  # has the server learn the scripts
     hand.step()
+    redis_client.delete(*redis_client.keys("*:idem"))
+    before = scripts()
+    message = send(task.s("a"), ignore_result=True)
+    taken = hand.take()
+    hand.run(taken)
+    assert scripts() - before == 2
+    (record,) = redis_client.keys("*:idem")
+    assert redis_client.hget(record, "published").decode() == f"{message} "
+    hand.run(taken, redelivered=True)
     assert redis_client.keys("celery-task-meta-*") == []
     assert writes == []
 

@@ -8,7 +8,7 @@ from fencekit.keys import Names
 from fencekit.protocol.operation import Operation, Reply
 from fencekit.protocol.script import Script
 
-__all__ = ["is_published", "publish_operation"]
+__all__ = ["entry", "is_published", "publish_operation"]
 
 PUBLISHED: Final = Script.load("fencekit.celery", "task_published")
 
@@ -19,6 +19,11 @@ _MOST_BYTES: Final = 64 * 37
 def publish_operation(names: Names, task_id: str) -> Operation[bool]:
     """Put a message on record; the outcome is whether the record is still that of done work."""
     return Operation(PUBLISHED, (names.idem,), (task_id, _MOST_BYTES), _is_one)
+
+
+def entry(task_id: str) -> bytes:
+    """How a record names a message whose result was published."""
+    return f"{task_id} ".encode()
 
 
 def is_published(published: bytes, task_id: str) -> bool:

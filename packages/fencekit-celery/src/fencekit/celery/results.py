@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from celery import Task, states
 from celery.app import autoretry
 from celery.backends.redis import RedisBackend
+from fencekit.celery.published import entry
 from fencekit.protocol.claim import Announcement
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _announcement(backend: RedisBackend, delivery: Delivery, result: Any) -> Ann
     key = backend.get_key_for_task(delivery.id)
     key = key.decode() if isinstance(key, bytes) else key
     ms = int(backend.expires or 0) * 1000
-    return Announcement(key, text, ms, f"{delivery.id} ".encode())
+    return Announcement(key, text, ms, entry(delivery.id))
 
 
 def announce_no_more(delivery: Delivery) -> None:

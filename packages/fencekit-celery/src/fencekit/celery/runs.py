@@ -30,7 +30,7 @@ from celery.exceptions import Ignore, Retry, SoftTimeLimitExceeded, TaskPredicat
 from fencekit.celery import memos
 from fencekit.celery.current import TaskClaim, current
 from fencekit.celery.errors import StillBusy, told
-from fencekit.celery.published import is_published, publish_operation
+from fencekit.celery.published import entry, is_published, publish_operation
 from fencekit.celery.results import announce_no_more, announcement_of
 from fencekit.celery.terms import Terms
 from fencekit.errors import (
@@ -234,15 +234,20 @@ class Run:
         """
         message, guard = self._message, self._guard
         memo, value = memos.encode(self._serializers, self._key, result, self._model)
-        announcement = None
-        if announces and message is not None:
+        announcement, published = None, b""
+        if message is not None and not message.has_readers:
+            published = entry(message.id)  # there is nothing more to be done with it
+        elif message is not None and announces:
             announcement = announcement_of(message, self._body, guard.driver.client, value)
+        complete = partial(
+            claim.complete_memo, memo, published=published, announcement=announcement
+        )
         try:
             try:
-                claim.complete_memo(memo, announcement=announcement)
+                complete()
             except SoftTimeLimitExceeded:
                 # The body had ended, and so the time limit has nothing to end any more.
-                claim.complete_memo(memo, announcement=announcement)
+                complete()
         except IdempotencyNotOwned as error:
             self._find_replaced(error)
             raise told(error) from None
@@ -255,13 +260,14 @@ class Run:
                 self._key,
             )
             return value
-        if message is not None:
-            if claim.announced:
-                message.is_told()
-            else:
-                if announcement is not None:
-                    announce_no_more(message)
-                self._publish_later(message)
+        if message is None or published:
+            return value
+        if claim.announced:
+            message.is_told()
+            return value
+        if announcement is not None:
+            announce_no_more(message)
+        self._publish_later(message)
         return value
 
     def _end_badly(self, claim: Claim, error: BaseException) -> None:
