@@ -77,6 +77,20 @@ def test_a_server_that_takes_nothing_is_left(
         fresh_server.resume()
 
 
+def test_a_server_that_takes_much_for_long_is_not_left_while_it_takes(
+    server: Server, connect: Callable[[Server, float], Wire]
+) -> None:
+    """Found here: what many keys ask had to leave within the limit for one answer, all of it."""
+    wire = connect(server, 0.25)
+    # Each keeps the server for a while, and is so long that the kernel holds but some of them.
+    work = "local n = 0; for i = 1, 800000 do n = n + i end; return 1"
+    much = pack("EVAL", work, "0", b"x" * 400_000) * 120
+    began = time.monotonic()
+    wire.send(much)
+    assert time.monotonic() - began > 0.25, "as long as the limit, or this shows nothing"
+    assert wire.receive(120) == [1] * 120
+
+
 def test_patience_is_for_one_answer(
     server: Server, connect: Callable[[Server, float], Wire]
 ) -> None:

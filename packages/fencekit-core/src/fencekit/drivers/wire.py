@@ -26,6 +26,8 @@ except ImportError:  # an optional speed-up; the replies are the same
 __all__ = ["Readable", "Wire", "WirePool", "new_decoder", "readable"]
 
 _READ_SIZE = 65536
+# What Python sends under one time limit, where it watches: a server that takes it does not hang.
+_PIECE = 262_144
 # A connection that lay idle for longer is looked at before it is trusted: a server that restarted
 # meanwhile would otherwise cost an unanswered copy.
 _TRUSTED_IDLE = 0.001
@@ -126,16 +128,20 @@ class Wire:
         return not readable((self._socket,), 0)
 
     def send(self, data: bytes) -> None:
-        """Send bytes.
+        """Send bytes, however many, for as long as the other side goes on taking some.
 
         Raises:
-            WireLost: the connection broke; all or part of it may have left.
+            WireLost: the connection broke, or nothing was taken in time; all or part may have left.
         """
         try:
             if self._plain:
                 self._push(data)
-            else:
+            elif len(data) <= _PIECE:
                 self._socket.sendall(data)
+            else:  # Python's limit is for all that it is given
+                whole = memoryview(data)
+                for start in range(0, len(data), _PIECE):
+                    self._socket.sendall(whole[start : start + _PIECE])
         except OSError as error:
             self.close()
             raise WireLost(error, sent=True) from error
@@ -158,6 +164,8 @@ class Wire:
                 raise TimeoutError(_TIMED_OUT)
             with suppress(BlockingIOError):
                 rest = rest[self._socket.send(rest) :]
+                # Who takes some does not hang, however much there is.
+                deadline = time.monotonic() + self._allowed
 
     def receive(self, count: int) -> list[Reply]:
         """Read as many replies.
