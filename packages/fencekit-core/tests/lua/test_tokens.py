@@ -79,6 +79,21 @@ def test_a_record_expires_its_retention_after_its_lock(lab: Lab) -> None:
     assert 5_000 < other.client.pttl(other.names.fence) <= 6_000
 
 
+def test_a_record_ahead_of_the_clock_is_kept_as_long_by_who_keeps_records_for_less(
+    lab: Lab,
+) -> None:
+    """Red where it expires with the shortest retention: the next token is below the last."""
+    lab.release(lab.acquire())
+    ahead = lab.step_clock_back()
+    grant = lab.acquire(ttl_ms=60_000, retention_ms=1_000)
+    assert int(grant.token) > ahead
+    assert lab.client.pttl(lab.names.fence) > 3_000_000
+    lab.force()
+    assert lab.client.pttl(lab.names.fence) > 3_000_000
+    lab.release(lab.acquire(ttl_ms=1_000, retention_ms=1_000))
+    assert lab.client.pttl(lab.names.fence) > 3_000_000
+
+
 @bites(broken.GRANTED_BEYOND_THE_LEASE)
 def test_a_record_outlives_a_release_at_the_end_of_its_lease_by_its_retention(lab: Lab) -> None:
     lab.release(lab.acquire(ttl_ms=60_000, retention_ms=100_000))

@@ -26,5 +26,5 @@ redis.pcall('PUBLISH', channel, 'free')
 redis.call('HSET', fence,
   'last', digits(next_token(math.max(last or 0, token))),
   'open', digits(token), 'lapsed', lapsed, 'floor', digits(last and floor or token))
-redis.call('PEXPIRE', fence, retention_ms)
+redis.call('PEXPIRE', fence, math.max(retention_ms, redis.call('PTTL', fence)))
 return {1}

@@ -35,7 +35,13 @@ local function grant_lock(lock, fence, owner, attempt, ttl_ms, retention_ms)
     redis.call('HSET', fence, 'last', number, 'open', number, 'lapsed', lapsed, 'floor', digits(raised))
   end
   -- From the end of the lease, so that a release need not prolong it.
-  redis.call('PEXPIRE', fence, retention_ms + ttl_ms)
+  local life_ms = retention_ms + ttl_ms
+  if token == (last or 0) + 1 then
+    -- Ahead of the clock, which nothing but the record knows: who keeps records for less does not
+    -- shorten its life.
+    life_ms = math.max(life_ms, redis.call('PTTL', fence))
+  end
+  redis.call('PEXPIRE', fence, life_ms)
   redis.call('SET', lock, owner .. ':' .. attempt .. ':' .. number, 'PX', ttl_ms)
   return number
 end
