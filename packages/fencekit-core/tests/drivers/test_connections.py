@@ -26,9 +26,10 @@ from fencekit import AsyncDistributedLock, DistributedLock
 from fencekit.drivers.aio import AsyncDriver
 from fencekit.drivers.aio import _drivers as async_drivers
 from fencekit.drivers.client import Client
+from fencekit.drivers.pool import Turn, WirePool
 from fencekit.drivers.sync import SyncDriver
 from fencekit.drivers.sync import _drivers as sync_drivers
-from fencekit.drivers.wire import Turn, Wire, WirePool
+from fencekit.drivers.wire import Wire
 from harness import clients
 from harness.colours import Locks
 from harness.fixtures import ServerPool
@@ -232,7 +233,7 @@ class InterruptAt:
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         if event == "c_call" or not frame.f_code.co_filename.endswith(
-            ("drivers/wire.py", "threading.py")
+            ("drivers/pool.py", "drivers/wire.py", "threading.py")
         ):
             return
         self.left -= 1

@@ -15,8 +15,8 @@ from fencekit.drivers.delivery import Delivery, WireLost
 from fencekit.drivers.eviction import warn_of_eviction
 from fencekit.drivers.keeper import LeaseKeeper
 from fencekit.drivers.pipelines import deliver_all, send_all
+from fencekit.drivers.pool import WirePool
 from fencekit.drivers.wake import Waiter, WakeHub
-from fencekit.drivers.wire import WirePool
 from fencekit.errors import FenceKitError
 from fencekit.protocol.operation import (
     Answer,

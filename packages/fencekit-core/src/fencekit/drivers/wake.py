@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fencekit.drivers.delivery import WireLost
+from fencekit.drivers.interrupts import is_interrupt
 from fencekit.drivers.switchboard import BaseWaiter, Channel, Ear, Switchboard, tell
 from fencekit.drivers.wire import Wire, readable
 from fencekit.protocol.operation import Reply
@@ -201,9 +202,12 @@ class WakeHub:
                 if wire is None:
                     waiter.sleep(left)
                 elif waiter.nudge is not None:
-                    # The hub's thread may have closed it since we let go of the lock.
-                    with suppress(ValueError, OSError):
+                    try:
                         waiter.nudge.wait(wire, left)
+                    except (ValueError, OSError) as error:
+                        if is_interrupt(error):
+                            raise
+                        # The hub's thread has closed it since we let go of the lock.
         except BaseException:
             with self._lock:
                 self._retire(waiter)
@@ -312,8 +316,9 @@ class WakeHub:
             try:
                 self._wire.limit(TIMEOUT)
                 self._wire.send(pack(command, *channels))
-            except (WireLost, OSError):
-                return
+            except (WireLost, OSError) as error:
+                if is_interrupt(error):
+                    raise
 
     def _serve(self) -> None:
         while self._goes_on():

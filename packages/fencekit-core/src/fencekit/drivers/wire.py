@@ -1,20 +1,19 @@
-"""Connections of the sync driver, and the turns that threads take on them."""
+"""A connection of the sync driver."""
 
 from __future__ import annotations
 
 import select
 import socket
 import ssl
-import threading
+import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fencekit.drivers.client import Address, Client
 from fencekit.drivers.delivery import WireLost
+from fencekit.drivers.interrupts import close_half_made, interrupt_behind, is_interrupt
 from fencekit.protocol.operation import Reply
 from fencekit.protocol.resp import Decoder, ErrorReply, ProtocolError
 
@@ -23,7 +22,10 @@ try:
 except ImportError:  # an optional speed-up; the replies are the same
     Reader = None  # type: ignore[assignment,misc]
 
-__all__ = ["Readable", "Wire", "WirePool", "new_decoder", "readable"]
+if TYPE_CHECKING:
+    from fencekit.drivers.pool import Turn
+
+__all__ = ["Readable", "Wire", "new_decoder", "readable"]
 
 _READ_SIZE = 65536
 # What Python sends under one time limit, where it watches: a server that takes it does not hang.
@@ -31,11 +33,6 @@ _PIECE = 262_144
 # A connection that lay idle for longer is looked at before it is trusted: a server that restarted
 # meanwhile would otherwise cost an unanswered copy.
 _TRUSTED_IDLE = 0.001
-# How long a connection is kept that was needed in a rush, seconds.
-_KEPT_IDLE = 0.5
-# How often a thread that waits for its turn looks by itself, seconds: a turn that is forgotten, by
-# whoever was interrupted between taking and using it, wakes nobody.
-_LOOK_EVERY = 0.5
 # The longest wait for one answer, seconds: the system counts milliseconds in 31 bits.
 _LONGEST_WAIT = 2_000_000.0
 _TIMED_OUT = "timed out"
@@ -94,12 +91,14 @@ class Wire:
 
         Raises:
             WireLost: the connection could not be made; nothing was sent.
+            whatever a signal's handler raises meanwhile.
         """
         self.client = client
         self.timeout = timeout
         self.turn: Turn | None = None
         self._connection = client.connection(timeout, address)
         self.used_at = time.monotonic()
+        handled = sys.exc_info()[1]
         try:
             self._connection.connect()
             # The library has connected and authenticated; from here on the socket is ours.
@@ -110,10 +109,16 @@ class Wire:
                 self._at_hand = select.poll()
                 self._at_hand.register(self._socket, select.POLLIN)
             self._allow(timeout)
-        except Exception as error:
-            # Of the library, or of a credential provider: nothing was sent.
+        except BaseException as error:
+            interrupt = interrupt_behind(error, handled)
             self._connection.disconnect()
-            raise WireLost(error, sent=False) from error
+            if interrupt is None and isinstance(error, Exception):
+                # Of the library, or of a credential provider: nothing was sent.
+                raise WireLost(error, sent=False) from error
+            close_half_made(error)
+            if interrupt is None or interrupt is error:
+                raise
+            raise interrupt from None
         self._decoder = new_decoder()
 
     @property
@@ -144,6 +149,8 @@ class Wire:
                     self._socket.sendall(whole[start : start + _PIECE])
         except OSError as error:
             self.close()
+            if is_interrupt(error):
+                raise
             raise WireLost(error, sent=True) from error
 
     def _push(self, data: bytes) -> None:
@@ -194,6 +201,8 @@ class Wire:
                 feed(data)
         except (OSError, ProtocolError) as error:
             self.close()
+            if is_interrupt(error):
+                raise
             raise WireLost(error, sent=True) from error
 
     def limit(self, timeout: float) -> None:
@@ -243,6 +252,8 @@ class Wire:
                 if len(data) < _READ_SIZE and not isinstance(self._socket, ssl.SSLSocket):
                     break
         except (OSError, ProtocolError) as error:
+            if is_interrupt(error):
+                raise
             raise WireLost(error, sent=True) from error
         return replies
 
@@ -254,138 +265,3 @@ class Wire:
     def close(self) -> None:
         """Close the connection; also safe when it is closed already, or a forked child's copy."""
         self._connection.disconnect()
-
-
-class Turn:
-    """The right to one connection, for as long as anybody has it."""
-
-
-class WirePool:
-    """The connections to one server: at most a share, and threads wait for their turn.
-
-    Any call may be interrupted anywhere (Ctrl-C, a soft time limit). So the lock is only held by a
-    ``with`` of its own; that of a `threading.Condition` is Python, and may be left with the lock.
-    """
-
-    def __init__(self, client: Client, address: Address | None = None) -> None:
-        self._client = client
-        self._address = address
-        self._idle: deque[Wire] = deque()
-        self._lock = threading.Lock()
-        self._turns: WeakSet[Turn] = WeakSet()
-        # Of those that wait, in order of arrival; each is released to wake its thread.
-        self._bells: deque[threading.Lock] = deque()
-
-    def take(self, timeout: float | None = None) -> Wire:
-        """Take an idle connection, make one, or wait for one.
-
-        Args:
-            timeout: how long connecting and each answer may take, seconds; the client's own time
-                unless given.
-
-        Raises:
-            WireLost: the connection could not be made.
-        """
-        while not isinstance(wire := self._take_idle(), Turn):
-            try:
-                if wire.fresh:
-                    if timeout is not None:
-                        wire.limit(timeout)
-                    return wire
-            except BaseException:  # interrupted: the turn is another's
-                self.drop(wire)
-                raise
-            self.drop(wire)
-        turn = wire
-        try:
-            made = Wire(self._client, timeout or self._client.timeout, self._address)
-        except BaseException:
-            self._free(turn)
-            raise
-        made.turn = turn
-        return made
-
-    def _take_idle(self) -> Wire | Turn:
-        """An idle connection, or the right to make one."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        bell = threading.Lock()
-        bell.acquire()
-        # Hung up before looking: whoever gives one back puts it there before it looks for a bell,
-        # so one of the two sees the other.
-        self._bells.append(bell)
-        try:
-            while True:
-                try:
-                    return self._idle.pop()
-                except IndexError:  # none, or another thread was quicker
-                    pass
-                with self._lock:
-                    if len(self._turns) < self._client.share:
-                        turn = Turn()
-                        self._turns.add(turn)
-                        return turn
-                if self._await(bell):
-                    self._bells.appendleft(bell)
-        finally:
-            try:
-                self._bells.remove(bell)
-            except ValueError:  # it rang, which may have been for more than we took
-                if self._idle or len(self._turns) < self._client.share:
-                    self._ring()
-
-    @staticmethod
-    def _await(bell: threading.Lock) -> bool:
-        """Wait for a bell, not for ever; returns whether it rang."""
-        return bell.acquire(timeout=_LOOK_EVERY)
-
-    def _ring(self) -> None:
-        """Wake the thread that has waited longest, if any does."""
-        with suppress(IndexError):
-            self._bells.popleft().release()
-
-    def give(self, wire: Wire) -> None:
-        """Put a connection back."""
-        self._idle.append(wire)
-        if self._bells:
-            self._ring()
-
-    def trim(self) -> None:
-        """Close the connections that nobody has used for a while, but for one."""
-        before = time.monotonic() - _KEPT_IDLE
-        while len(self._idle) > 1:
-            try:
-                wire = self._idle.popleft()
-            except IndexError:  # other threads took the last ones
-                return
-            if wire.used_at > before:
-                self.give(wire)
-                return
-            self.drop(wire)
-
-    def drop(self, wire: Wire) -> None:
-        """Close a connection of no further use."""
-        wire.close()
-        self._free(wire.turn)
-
-    def _free(self, turn: Turn | None) -> None:
-        if turn is not None:
-            with self._lock:
-                self._turns.discard(turn)
-        self._ring()
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            try:
-                self.drop(self._idle.pop())
-            except IndexError:  # another thread took the last one
-                return
-
-    def abandon(self) -> None:
-        """Close the idle connections of a driver that nobody uses any more."""
-        while self._idle:
-            with suppress(IndexError):
-                self._idle.pop().close()
