@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from harness.servers import Server
 
-__all__ = ["Effects", "Worker", "close_app", "copies", "fresh_key"]
+__all__ = ["Effects", "Worker", "close_app", "close_backend", "copies", "fresh_key"]
 
 # A worker of one of five pools imports a lot, on a machine that is busy.
 _START_SECONDS = 60.0
@@ -164,10 +164,15 @@ def close_app(app: Any) -> None:
     app.close()
     reset: Any = pools.reset
     reset()  # the pools are the process's, whichever app filled them
-    consumer = getattr(app.backend, "result_consumer", None)
+    close_backend(app.backend)
+
+
+def close_backend(backend: Any) -> None:
+    """Close the connections of a result backend."""
+    consumer = getattr(backend, "result_consumer", None)
     if consumer is not None:
         consumer.stop()
-    client: Any = getattr(app.backend, "client", None)
+    client: Any = getattr(backend, "client", None)
     if hasattr(client, "connection_pool"):
         client.connection_pool.disconnect()
 
