@@ -107,9 +107,10 @@ class Record:
         ttl: int = 60_000,
         published: str = "",
         notice_ms: int = 60_000,
+        spared: str = "spared",
     ) -> list[Any]:
         """Complete an attempt with the result 1, and set the key "notice"."""
-        told = (published, text, notice_ms)
+        told = (published, text, notice_ms, spared)
         script = self._script("claim_announce")
         return self._eval(
             script, (self.names.idem, "notice"), owner, attempt(label), ttl, "json", "1", *told

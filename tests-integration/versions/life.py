@@ -154,6 +154,7 @@ class Life:
             "terminal": 0, "queues": 1, "seen": "", "rest": b"\0\0\0\0" + b'{"a":1}',
             "head": _HEAD, "soft_ms": 0, "px_ms": _OLD_AGE, "hold_ms": 0, "most": 400,
             "random": "r" * 32, "value": "v", "text": "told", "notice_ms": _OLD_AGE,
+            "spared": "told",
         } | given  # fmt: skip
         args = [usual[name] for name in self.arguments(script) if not name.endswith("+")]
         answer = self.client.eval(self.source(script), len(where), *where, *args, *more)

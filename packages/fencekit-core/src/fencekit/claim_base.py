@@ -186,9 +186,13 @@ class BaseClaim:
         return b"" if isinstance(self._found, Begun) else self._found.published
 
     @property
-    def announced(self) -> bool:
-        """Whether what was to be announced with the end of this attempt is known to be."""
-        return isinstance(self._found, Begun) and self._found.announced
+    def announced(self) -> bool | None:
+        """Whether what was to be announced with the end of this attempt was.
+
+        False where the server refused it; None where there was nothing to announce, something was
+        spared, or it is not known.
+        """
+        return self._found.announced if isinstance(self._found, Begun) else None
 
     def check(self) -> None:
         """Go on only while nobody else can have begun. Local: no round trip.

@@ -75,6 +75,41 @@ def test_a_late_copy_does_not_bring_back_what_was_taken_away(record: Record) -> 
     assert notice(record) is None
 
 
+SPARED = "string.find(stands, spared, 1, true)"
+
+
+@holds_by("claim_announce", SPARED, "false")
+@pytest.mark.parametrize("spared", ["won(", ""])
+def test_what_stands_there_is_spared(record: Record, spared: str) -> None:
+    record.client.set("notice", "won(1)")
+    record.begin("a")
+    assert record.announce("a", published="t ", spared=spared) == [1, 2]
+    assert record.state == "done"
+    assert "published" not in record.fields
+    assert notice(record) == b"won(1)"
+
+
+@holds_by("claim_announce", SPARED, "true")
+def test_what_stands_there_and_is_not_spared_is_written_over(record: Record) -> None:
+    record.client.set("notice", "begun", px=9_000)
+    record.begin("a")
+    assert record.announce("a", published="t ", notice_ms=0) == [1, 1]
+    assert record.client.pttl("notice") == -1
+    assert notice(record) == b"told"
+
+
+@holds_by("claim_announce", "stands.err or ", "")
+def test_what_is_no_text_is_spared(record: Record) -> None:
+    record.client.rpush("notice", "1")
+    record.begin("a")
+    try:
+        assert record.announce("a") == [1, 2]
+    except ResponseError as error:
+        raise AssertionError from error
+    assert record.state == "done"
+    assert record.client.delete("notice") == 1
+
+
 def test_the_shortest_time_is_one(record: Record) -> None:
     record.begin("a")
     record.announce("a", notice_ms=1)

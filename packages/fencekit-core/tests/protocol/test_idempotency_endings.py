@@ -41,7 +41,7 @@ def test_complete_is_one_command() -> None:
     assert Play(protocol.complete(begun(), MEMO)).answer([2]).result is None
 
 
-TOLD = Announcement("notice", b"told", 5, b"t ")
+TOLD = Announcement("notice", b"told", 5, b"t ", b"won")
 
 
 def test_complete_and_announce_are_one_command() -> None:
@@ -49,16 +49,21 @@ def test_complete_and_announce_are_one_command() -> None:
     play = Play(protocol.complete(attempt, MEMO, ttl_ms=500, announcement=TOLD))
     operation = play.script("claim_announce")
     assert operation.keys == ("fencekit:{job}:idem", "notice")
-    assert operation.args == ("me", "a" * 32, 500, "json", b"7", b"t ", b"told", 5)
+    assert operation.args == ("me", "a" * 32, 500, "json", b"7", b"t ", b"told", 5, b"won")
     assert play.answer([1, 1]).result is None
     assert attempt.announced
 
 
-@pytest.mark.parametrize("reply", [[1, 0], [2], [0, b"x", b"done"]])
-def test_only_what_was_said_to_be_announced_counts_as_announced(reply: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("reply", "announced"),
+    [([1, 0], False), ([1, 2], None), ([2], None), ([0, b"x", b"done"], None)],
+)
+def test_only_what_was_said_to_be_announced_counts_as_announced(
+    reply: list[Any], *, announced: bool | None
+) -> None:
     attempt = begun()
     Play(protocol.complete(attempt, MEMO, announcement=TOLD)).answer(reply)
-    assert not attempt.announced
+    assert attempt.announced is announced
 
 
 @pytest.mark.parametrize("code", ["NOPERM", "CROSSSLOT"])
@@ -68,21 +73,33 @@ def test_what_is_refused_together_is_asked_for_without_the_announcement(code: st
     play.throw(StoreRefused(code, f"{code} of these keys"))
     assert play.script("claim_complete").args[-1] == b"p"
     assert play.answer([1]).result is None
-    assert not attempt.announced
+    assert attempt.announced is False
 
 
-def test_an_announcement_that_is_not_answered_is_sent_again_as_it_is() -> None:
+def test_what_is_refused_alone_as_well_says_nothing_of_the_two_together() -> None:
     attempt = begun()
     play = Play(protocol.complete(attempt, MEMO, announcement=TOLD))
-    first = play.script("claim_announce")
-    play.throw(OutcomeUnknown("no answer", sends=4))
-    play.asks(Now)
+    for asked in (Operation, Now):
+        play.throw(StoreRefused("READONLY", "a replica"))
+        play.asks(asked)
     play.send(100.0)
     play.asks(Sleep)
     play.send()
-    assert play.script("claim_announce") is first
-    assert play.answer([1, 1]).result is None
-    assert attempt.announced
+    assert play.answer([1]).result is None
+    assert attempt.announced is None
+
+
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("no answer", sends=4), StoreUnavailable("no connection")]
+)
+def test_what_breaks_the_connection_together_is_asked_for_alone(error: Exception) -> None:
+    """Red where a text too long for the server keeps its work from being recorded."""
+    attempt = begun()
+    play = Play(protocol.complete(attempt, MEMO, announcement=TOLD))
+    play.throw(error)
+    play.script("claim_complete")
+    assert play.answer([2]).result is None
+    assert attempt.announced is None
 
 
 def test_the_memo_may_be_kept_for_another_time() -> None:

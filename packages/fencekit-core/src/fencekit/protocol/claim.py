@@ -127,12 +127,15 @@ class Announcement:
         text: what is announced.
         ms: how long it can be read, milliseconds; 0: for ever.
         published: what is noted in the record once it is announced; may be empty.
+        spared: what stands at the key and has this in it is left alone, and nothing is announced;
+            empty: whatever stands there.
     """
 
     key: str
     text: str | bytes
     ms: int
     published: bytes = b""
+    spared: bytes = b""
 
 
 class Begun:
@@ -149,7 +152,8 @@ class Begun:
         deadline: monotonic seconds until which nobody else can have begun.
         resent: the begin was sent more than once, so a copy may still arrive.
         told: its end was told to hooks, so that a repeated one is not.
-        announced: the announcement that was to go with its end did.
+        announced: whether the announcement that was to go with its end did: True, or False where
+            the server refused it; None: there was none, something was spared, or it is not known.
     """
 
     __slots__ = (
@@ -187,7 +191,7 @@ class Begun:
         self.deadline = sent_at + terms.lease_ms / 1000
         self.resent = resent
         self.told = False
-        self.announced = False
+        self.announced: bool | None = None
 
     def renewed(self, sent_at: float, lease_ms: int) -> None:
         """Take note of a renewal that was confirmed."""

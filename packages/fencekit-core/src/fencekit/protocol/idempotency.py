@@ -308,6 +308,7 @@ def announce_operation(
             told.published,
             told.text,
             told.ms,
+            told.spared,
         ),
         _why,
     )
@@ -324,9 +325,9 @@ def complete(
     """End an attempt as done, and keep its memo; why it was not applied, or None.
 
     The effect has happened, so a store error is not the end: the same command is sent again for
-    some seconds, and the record stays running meanwhile. What a server refuses together with an
-    announcement is asked for without it: a proxy may have the two keys on different servers.
-    Whether it was announced is told by `Begun.announced`.
+    some seconds, and the record stays running meanwhile. What failed together with an announcement
+    is asked for without it, at once: a proxy may have the two keys on different servers, and a text
+    may be longer than a connection survives. Whether it was announced is told by `Begun.announced`.
 
     Raises:
         OutcomeUnknown: the server did not answer or refused all the while. Never run the work
@@ -340,11 +341,15 @@ def complete(
     while True:
         try:
             answer: Answer = yield operation
-            begun.announced = announcement is not None and answer.reply == [1, 1]
+            if answer.reply in ([1, 1], [1, 0]):
+                begun.announced = answer.reply == [1, 1]
             return _why(answer.reply)
         except StoreError as error:
             sends += error.sends
-            if announcement is not None and isinstance(error, StoreRefused):
+            # Refused together, but not alone: else it is for another reason, and for a while.
+            together = announcement is not None
+            begun.announced = False if together and isinstance(error, StoreRefused) else None
+            if together:
                 announcement = None
                 operation = complete_operation(begun, memo, ttl_ms=ttl_ms, published=published)
                 continue
