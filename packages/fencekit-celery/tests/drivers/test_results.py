@@ -6,23 +6,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from celery import Celery, Task, chain, group, states
+from celery import Task, chain, group, states
 from celery.backends.redis import RedisBackend
 from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel
 
 from fencekit import IdempotencyGuard, idempotency_key
-from fencekit.celery import configure, idempotent_task
+from fencekit.celery import idempotent_task
 from fencekit.claims import Claim
 from harness.by_hand import Hand
-from harness.clients import opened
 from harness.conditions import forbidden
-from harness.workers import close_app
+from harness.workers import close_backend
 
 # Celery 5.6 with redis-py 8.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
@@ -30,28 +29,9 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def app(redis_url: str) -> Iterator[Any]:
-    """Give an app whose results are where its records are."""
-    app: Any = Celery("hand", broker=redis_url, backend=redis_url, set_as_current=False)
-    app.conf.update(task_acks_late=True, task_reject_on_worker_lost=True)
-    with opened(redis_url) as client:
-        configure(app, redis=client)
-        yield app
-    close_app(app)
-
-
-@pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tell of which messages Celery has stored a state by itself."""
-    written: list[str] = []
-    plain = RedisBackend.store_result
-
-    def store_result(self: Any, task_id: str, *args: Any, **kwargs: Any) -> Any:
-        written.append(task_id)
-        return plain(self, task_id, *args, **kwargs)
-
-    monkeypatch.setattr(RedisBackend, "store_result", store_result)
-    return written
+def results(redis_url: str) -> str:
+    """They are where the records are."""
+    return redis_url
 
 
 def once(app: Any, **options: Any) -> Any:
@@ -282,6 +262,7 @@ def test_results_that_are_kept_elsewhere_are_stored_there(
     hand.step()
     assert task.backend.get_task_meta(message)["result"] == ["a"]
     assert len(writes) == 1
+    close_backend(task.backend)
 
 
 def test_a_result_that_is_ignored_is_not_stored(

@@ -87,24 +87,29 @@ class Delivery:
         """
         self.request.called_directly = True
 
-    def published(self) -> bool:
-        """Whether the result backend has the success of this very message.
+    def published(self, *, noted: bool) -> bool:
+        """Whether the success of this very message is where it is waited for.
 
         Its callbacks and its chain have been sent then. That it is counted in its chord is made
         sure of here with Redis, which counts a message once. Other backends would count it again.
 
+        Args:
+            noted: whether its record says so. Another state may have been written over it since:
+                a copy of the message, or an attempt that was replaced, looked before it was there.
+
         Raises:
             Ignore, Reject: it could not be counted, and is put off.
         """
-        if not self.stores_result:
-            return False
+        if not self.stores_result or (noted and self.feeds_a_canvas):
+            return noted
         backend, request = self.task.backend, self.request
         try:
             meta = backend.get_task_meta(self.id, cache=False)
         except Exception:  # noqa: BLE001 - no backend, or none that can be asked
-            return False
+            return noted
         if meta.get("status") != states.SUCCESS:
-            return False
+            # What is gone by now has expired, or was forgotten.
+            return noted and meta.get("status") == states.PENDING
         if request.chord and isinstance(backend, RedisBackend):
             try:
                 backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))

@@ -2,28 +2,31 @@
 
 Celery stores a result after the task has ended: it looks whether a success is there already, then
 writes, and tells who waits. Where the results are kept in the very database of the records, all of
-this goes with the completion, in one script: either both are there or neither, a result that was
-stored is known for it when its message comes again, and the look is not needed, because the record
-has just decided which attempt's result it is.
+this goes with the completion, in one script: either both are there or neither, and a result that
+was stored is known for it when its message comes again. Nobody can write between look and write.
 
 Not where more is to be done with a result than to store it: in a chain, chord or group, or with
-callbacks; nor where the task may return something else than its body does.
+callbacks; nor where the task may return something else than its body does. And whatever goes wrong,
+Celery stores it afterwards, as it always does.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from celery import Task, states
+from celery import states
 from celery.app import autoretry
+from celery.app.trace import task_has_custom
 from celery.backends.redis import RedisBackend
 from fencekit.celery.published import entry
 from fencekit.protocol.claim import Announcement
 
 if TYPE_CHECKING:
+    from celery import Task
     from fencekit.celery.deliveries import Delivery
     from fencekit.drivers.client import Client
 
@@ -33,9 +36,17 @@ _log = logging.getLogger("fencekit.celery")
 
 # Redis takes no longer values; Celery refuses them, and says so.
 _MOST_BYTES: Final = 536_870_912
+# In whatever says that a task has succeeded. What it cannot be found in is encrypted or compressed.
+_SUCCESS: Final = states.SUCCESS.encode()
+# How long a server is not asked again that has refused: seconds. It may have been for a moment.
+_REFUSED: Final = 60.0
 
-# Whether a backend's results are in the database of a client.
-_shares: WeakKeyDictionary[RedisBackend, tuple[Client, bool]] = WeakKeyDictionary()
+# What says only when it connects who the user is, or which the database.
+_LATER: Final = ("credential_provider", "redis_connect_func", "valkey_connect_func")
+
+# Whether a backend's results are in the database of a client, and not before which monotonic second
+# it is to be relied on.
+_shares: WeakKeyDictionary[RedisBackend, tuple[Client, bool, float]] = WeakKeyDictionary()
 
 
 def announcement_of(
@@ -72,19 +83,25 @@ def _announcement(backend: RedisBackend, delivery: Delivery, result: Any) -> Ann
     )
     meta["task_id"] = delivery.id
     text = backend.encode(meta)
+    text = text.encode() if isinstance(text, str) else text
     if len(text) > _MOST_BYTES:
         return None
     key = backend.get_key_for_task(delivery.id)
     key = key.decode() if isinstance(key, bytes) else key
     ms = int(backend.expires or 0) * 1000
-    return Announcement(key, text, ms, entry(delivery.id))
+    # A success is not written over, as Celery does not either; a state such as STARTED is.
+    spared = _SUCCESS if _SUCCESS in text else b""
+    return Announcement(key, text, ms, entry(delivery.id), spared)
 
 
 def announce_no_more(delivery: Delivery) -> None:
-    """Have results of this backend be stored by it: it was not done in one step."""
+    """Have results of this backend be stored by it for a while: the server refuses it in one step.
+
+    Each thread has a backend of its own.
+    """
     backend = delivery.task.backend
-    client, _ = _shares[backend]
-    _shares[backend] = (client, False)
+    client, shared, _ = _shares[backend]
+    _shares[backend] = (client, shared, time.monotonic() + _REFUSED)
 
 
 def _is_in(backend: Any, client: Client) -> bool:
@@ -92,19 +109,19 @@ def _is_in(backend: Any, client: Client) -> bool:
     # No subclass: it may store them in another way.
     if type(backend) is not RedisBackend:
         return False
-    known, shared = _shares.get(backend, (None, False))
+    known, shared, since = _shares.get(backend, (None, False, 0.0))
     if known is not client:
         place = _place(client.settings)
         shared = (
             client.kind == "single" and place is not None and place == _place(backend.connparams)
         )
-        _shares[backend] = (client, shared)
-    return shared
+        _shares[backend] = (client, shared, 0.0)
+    return shared and (not since or time.monotonic() >= since)
 
 
 def _place(settings: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """The server, database and user of a connection; None where that is not known beforehand."""
-    if settings.get("credential_provider") is not None:
+    if any(settings.get(name) is not None for name in _LATER):
         return None
     path = settings.get("path")
     where = (path,) if path else (settings.get("host"), int(settings.get("port") or 6379))
@@ -117,4 +134,4 @@ def _returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
     run = task.run
     if getattr(run, "__globals__", None) is vars(autoretry):
         run = task._orig_run  # noqa: SLF001 - autoretry, which hands on what it gets
-    return getattr(run, "__func__", run) is body and type(task).__call__ is Task.__call__
+    return getattr(run, "__func__", run) is body and not task_has_custom(task, "__call__")

@@ -160,7 +160,7 @@ class Run:
     def _replay(self, claim: Claim) -> Any:
         message, memo = self._message, claim.memo
         if message is not None:
-            if is_published(claim.published, message.id) or message.published():
+            if message.published(noted=is_published(claim.published, message.id)):
                 raise Ignore(f"{self._key!r} is done, and this message's result was published")
             spare = claim.task_id != message.id and not message.feeds_a_canvas
             if spare and not self._terms.replays:
@@ -265,7 +265,7 @@ class Run:
         if claim.announced:
             message.is_told()
             return value
-        if announcement is not None:
+        if claim.announced is False:
             announce_no_more(message)
         self._publish_later(message)
         return value
