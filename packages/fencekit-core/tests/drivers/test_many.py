@@ -305,15 +305,18 @@ def test_one_pause_is_for_all_and_no_copy_goes_before_its_time(pauses: list[floa
     assert (board.given, board.dropped, board.mistrusted) == (1, 2, 2)
 
 
-def test_each_has_its_own_count_of_copies(pauses: list[float]) -> None:
-    """Those behind the silent one were sent, too; those before it were answered."""
+def test_one_that_breaks_every_connection_takes_none_with_it(pauses: list[float]) -> None:
+    """Each has its own count of copies: those behind it were sent, too."""
     board = Board(lambda key, _: SILENCE if key == "k2" else b"OK")
     outcomes = perform(board, *(operation(f"k{n}") for n in range(5)))
     assert sends(outcomes) == [
         ("Answer", 1),
         ("Answer", 1),
-        *[("OutcomeUnknown", deliveries._MAX_SENDS)] * 3,
+        ("OutcomeUnknown", deliveries._MAX_SENDS),
+        ("Answer", 2),
+        ("Answer", 2),
     ]
+    assert board.rounds[1:] == [["k3", "k4", "k2"], ["k2"], ["k2"]]
     assert len(pauses) == deliveries._MAX_SENDS - 1
 
 

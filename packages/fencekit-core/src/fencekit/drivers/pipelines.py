@@ -141,7 +141,10 @@ def _pipeline(
         pool.close()
     if lost_at is not None:
         driver.mistrust_slots(node)
-        return {delivery: outcomes.get(delivery, lost_at) for delivery in group}
+        # Last in the next round: if it is the first of these that the other side breaks off at, it
+        # takes none of the others with it.
+        suspect, *behind = group[len(outcomes) :]
+        outcomes.update(dict.fromkeys((*behind, suspect), lost_at))
     return outcomes
 
 
