@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache
@@ -207,6 +208,24 @@ class BaseGuard:
                 first = first or error
         if first is not None:
             raise first
+
+    @staticmethod
+    def _releases(claims: Iterable[C]) -> dict[C, Operation[str | None]]:
+        """What gives back the claims that began something; they are renewed no more."""
+        releases = {}
+        for claim in claims:
+            if claim.started:
+                with suppress(IdempotencyNotOwned):  # it was lost meanwhile
+                    releases[claim] = claim._release()  # noqa: SLF001 - as the claim does by itself
+        return releases
+
+    @staticmethod
+    def _settle_releases(claims: Iterable[BaseClaim], outcomes: Sequence[Any]) -> None:
+        """Tell each claim that was given back; what else began ends with its lease."""
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            if not isinstance(outcome, FenceKitError):
+                with suppress(IdempotencyNotOwned):
+                    claim.settle("released", outcome)
 
     # The step-by-step calls: the attempt is kept here, for the execution context that began it.
 

@@ -36,7 +36,7 @@ from fencekit.hooks import FenceKitHooks
 from fencekit.keys import DEFAULT_PREFIX, names
 from fencekit.owners import current_owner_id, current_task_owner_id
 from fencekit.protocol import idempotency as protocol
-from fencekit.protocol.batch import resume
+from fencekit.protocol.batch import side_by_side
 from fencekit.protocol.claim import BeginOutcome, Begun, RecordStatus, Standing, Terms
 from fencekit.protocol.operation import Flow, Operation
 
@@ -271,18 +271,17 @@ class IdempotencyGuard(BaseGuard):
         """
         claims, error = [], None
         many = self._many_terms(keys, payloads, ttl=ttl, lease=lease, max_attempts=max_attempts)
-        for terms, found in zip(
-            many, self._run_many([protocol.begin(t) for t in many]), strict=True
-        ):
+        flows = [protocol.begin(terms) for terms in many]
+        outcomes = self._driver.run(side_by_side(flows, undo=_give_back))
+        for terms, found in zip(many, outcomes, strict=True):
             if isinstance(found, FenceKitError):
                 error = error or found
             else:
                 claims.append(self._claim(terms, found, renew=renew and error is None))
         if error is not None:
-            for claim in claims:
-                if claim.started:
-                    with suppress(FenceKitError):
-                        claim.release()
+            releases = self._releases(claims)
+            given_back = self._driver.execute_many(list(releases.values()))
+            self._settle_releases(releases, given_back)
             raise error
         return claims
 
@@ -296,7 +295,7 @@ class IdempotencyGuard(BaseGuard):
             TypeError: not pairs of a claim and its result; nothing was sent.
         """
         claims, flows = self._completions(pairs, Claim)
-        self._settle_completions(claims, self._run_many(flows))
+        self._settle_completions(claims, self._driver.run(side_by_side(flows)))
 
     def try_begin(self, key: str, *, ttl: timedelta) -> bool:
         """Begin an attempt, and tell whether it began; one that runs is never taken over.
@@ -447,31 +446,9 @@ class IdempotencyGuard(BaseGuard):
                 raise
         return claim
 
-    def _run_many(self, flows: list[Flow[T]]) -> list[T | FenceKitError]:
-        """Run flows with their first commands in one pipeline; one's error is its own."""
-        operations: list[Operation[Any]] = [_first(flow) for flow in flows]
-        try:
-            answers = self._driver.trace_many(operations)
-        except BaseException as interrupt:
-            for flow in flows:
-                with suppress(BaseException):
-                    self._driver.run(resume(flow, interrupt))
-            raise
-        outcomes: list[T | FenceKitError] = []
-        for flow, answer in zip(flows, answers, strict=True):
-            try:
-                outcomes.append(self._driver.run(resume(flow, answer)))
-            except FenceKitError as error:
-                outcomes.append(error)
-        return outcomes
 
-
-def _first(flow: Flow[Any]) -> Operation[Any]:
-    step = next(flow)
-    if not isinstance(step, Operation):
-        msg = f"not a command: {step!r}"
-        raise TypeError(msg)
-    return step
+def _give_back(found: Begun | Standing) -> Operation[str | None] | None:
+    return protocol.release(found) if isinstance(found, Begun) else None
 
 
 class Beginning(Awaitable[AsyncClaim]):
@@ -634,10 +611,9 @@ class AsyncIdempotencyGuard(BaseGuard):
             else:
                 claims.append(self._claim(terms, found, renew=renew and error is None))
         if error is not None:
-            for claim in claims:
-                if claim.started:
-                    with suppress(FenceKitError):
-                        await claim.release()
+            releases = self._releases(claims)
+            given_back = await self._driver.execute_many(list(releases.values()))
+            self._settle_releases(releases, given_back)
             raise error
         return claims
 

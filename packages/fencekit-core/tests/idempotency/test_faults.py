@@ -41,6 +41,7 @@ from harness.faults import (
 from harness.guards import Guards, Work
 from harness.plain import PlainLock
 from harness.proxy import Proxy
+from harness.servers import Server
 
 HOUR = timedelta(hours=1)
 
@@ -135,6 +136,49 @@ def test_lost_reply_in_a_pipeline(far: Guards, proxy: Proxy) -> None:
     proxy.add(DropReply(COMPLETE, nth=7))
     far.call("complete_many", [(claim, claim.key) for claim in claims])
     assert [far.call("get_result", key) for key in keys] == keys
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("what", ["begin", "complete"])
+def test_many_wait_for_a_silent_server_no_longer_than_one(
+    make_guards: Callable[..., Guards], server: Server, what: str
+) -> None:
+    """Found here: one after the other each was sent again, withdrawn, and completed for seconds."""
+    guards = make_guards(client={"socket_timeout": 0.1})
+    keys = [f"k{n}" for n in range(60)]
+    claims = guards.call("begin_many", keys, ttl=HOUR, renew=False)
+    calls = {
+        "begin": lambda: guards.call("begin_many", [f"{key}-next" for key in keys], ttl=HOUR),
+        "complete": lambda: guards.call("complete_many", [(claim, 7) for claim in claims]),
+    }
+    server.pause()
+    began = time.monotonic()
+    try:
+        with pytest.raises(OutcomeUnknown):
+            calls[what]()
+        took = time.monotonic() - began
+    finally:
+        server.resume()
+    assert took < 6  # and not sixty timeouts, of several copies each
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_had_begun_beside_one_that_did_not_is_given_back_together(
+    make_guards: Callable[..., Guards], proxy: Proxy, record: Record
+) -> None:
+    guards = make_guards(proxy.url, client={"socket_timeout": 0.1})
+    with guards.begin("warm-up", ttl=HOUR) as claim:
+        claim.release()
+    keys = [f"k{n}" for n in range(40)]
+    proxy.add(HoldBack(containing("last"), nth=None, then="silence"))
+    with pytest.raises(StoreError):
+        guards.call("begin_many", ["job", *keys, "last"], ttl=HOUR)
+    assert record.begin("next", max_attempts=1)[0] == "begun", "given back, uncounted"
+    proxy.add(HoldBack(containing(protocol.RELEASE.sha), nth=None, then="silence"))
+    began = time.monotonic()
+    with pytest.raises(StoreError):
+        guards.call("begin_many", [*keys, "last"], ttl=HOUR)
+    assert time.monotonic() - began < 6  # and not forty timeouts, of several copies each
 
 
 def test_the_lost_reply_bites_a_plain_set_nx(proxy: Proxy) -> None:

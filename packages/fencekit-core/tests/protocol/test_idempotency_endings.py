@@ -9,10 +9,10 @@ import pytest
 from fencekit.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from fencekit.keys import names
 from fencekit.protocol import idempotency as protocol
-from fencekit.protocol.batch import resume
+from fencekit.protocol.batch import side_by_side
 from fencekit.protocol.claim import Announcement, BeginOutcome, Begun, RecordState, Terms
 from fencekit.protocol.memo import Memo
-from fencekit.protocol.operation import Answer, Now, Operation, Sleep
+from fencekit.protocol.operation import Answer, Now, Operation, Sleep, Together
 from fencekit.protocol.token import FenceToken
 from harness.flows import Play
 
@@ -262,30 +262,15 @@ def test_a_clear_whose_first_copy_was_lost_leaves_the_next_record_alone() -> Non
     assert Play(protocol.clear(NAMES)).answer(RECORD).answer([0], sends=2).result is True
 
 
-def test_a_flow_whose_first_step_was_performed_elsewhere_goes_on() -> None:
-    flow = protocol.complete(begun(), MEMO)
-    assert isinstance(next(flow), Operation)
-    play = Play(resume(flow, OutcomeUnknown("no answer", sends=2)))
-    play.asks(Now)
-    play.send(1.0).send()
-    assert play.answer([1]).result is None
-
-    flow = protocol.complete(begun(), MEMO)
-    next(flow)
-    play = Play(resume(flow, OutcomeUnknown("no answer", sends=2)))
-    play.send(1.0).send()
-    play.throw(StoreUnavailable("no answer, again"))  # a later error is the flow's own affair, too
-    play.asks(Now)
-    assert play.send(1.1).send().answer([1]).result is None
-
-    flow = protocol.complete(begun(), MEMO)
-    next(flow)
-    assert Play(resume(flow, Answer([2]))).result is None
-
-    flow = protocol.complete(begun(), MEMO)
-    next(flow)
-    resumed = resume(flow, OutcomeUnknown("no answer", sends=2))
-    next(resumed)
-    resumed.close()
-    with pytest.raises(StopIteration):
-        next(flow)
+def test_many_completions_are_sent_again_together() -> None:
+    flows = [protocol.complete(begun(), MEMO) for _ in range(3)]
+    play = Play(side_by_side(flows))
+    assert len(play.asks(Together).operations) == 3
+    lost = OutcomeUnknown("no answer", sends=2)
+    play.send([lost, Answer([1]), lost]).asks(Now)
+    play.send(1.0).asks(Sleep)
+    assert len(play.send().asks(Together).operations) == 2
+    play.send([Answer([1]), StoreUnavailable("no answer, again")]).asks(Now)
+    play.send(1.1).asks(Sleep)
+    play.send()
+    assert play.send([Answer([2])]).result == [None, None, None]
