@@ -267,6 +267,23 @@ async def test_many_writes_wait_for_a_silent_server_no_longer_than_one(
         assert time.monotonic() - began < 3  # and not sixty timeouts
 
 
+async def test_many_invalidations_wait_for_a_silent_server_no_longer_than_one(
+    colour: Colour, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found here: the sync cache asked again for each key by itself, one after the other."""
+    monkeypatch.setattr(delivery, "_BUDGET", 0.4)
+    async with opened_kit(colour, server.url, socket_timeout=0.1) as kit:
+        cache = kit.declare()
+        server.pause()
+        began = time.monotonic()
+        try:
+            with pytest.raises(StoreError):
+                await got(cache.invalidate(*range(60)))
+        finally:
+            server.resume()
+        assert time.monotonic() - began < 3  # and not sixty timeouts
+
+
 def test_a_late_copy_of_the_question_for_a_tag_makes_another_nonce(store: Any) -> None:
     driver, tag = SyncDriver.of(store), "{:profile}:tag:a"
     question: Operation[bytes] = Operation(READ_TAG, (tag,), (60_000, b"r" * 32), bytes)
