@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 
+from fencekit import idempotency_key
 from fencekit.celery import StillBusy
 from fencekit.errors import IdempotencyFailed, IdempotencyPayloadMismatch
 from harness.waiting import eventually
@@ -45,6 +46,15 @@ def test_a_duplicate_is_answered_with_the_result(tasks: Any, effects: Effects, n
     assert value(first) == [1, "two"]
     assert value(tasks[name].delay(key, result=[1, "two"])) == [1, "two"]
     assert effects.count("effects", key) == 1
+
+
+def test_a_result_is_stored_in_the_step_that_records_its_work(tasks: Any, effects: Effects) -> None:
+    """Red where the worker's own `Task.__call__` is taken for somebody's: Celery stores it then."""
+    key = fresh_key()
+    result = tasks["once"].delay(key, result=[1, "two"])
+    assert value(result) == [1, "two"]
+    name = idempotency_key({"key": key}, namespace="once")
+    assert effects.client.hget(f"fencekit:{{{name}}}:idem", "published") == f"{result.id} ".encode()
 
 
 @red("plain")

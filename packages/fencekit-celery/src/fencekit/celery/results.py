@@ -18,15 +18,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from celery import states
+from celery import Task, states
 from celery.app import autoretry
-from celery.app.trace import task_has_custom
 from celery.backends.redis import RedisBackend
 from fencekit.celery.published import entry
 from fencekit.protocol.claim import Announcement
 
 if TYPE_CHECKING:
-    from celery import Task
     from fencekit.celery.deliveries import Delivery
     from fencekit.drivers.client import Client
 
@@ -40,6 +38,9 @@ _MOST_BYTES: Final = 536_870_912
 _SUCCESS: Final = states.SUCCESS.encode()
 # How long a server is not asked again that has refused: seconds. It may have been for a moment.
 _REFUSED: Final = 60.0
+
+# Where Celery's own `Task.__call__` is made: the second in a worker. Both do no more than run.
+_CELERYS: Final = frozenset({"celery.app.task", "celery.app.trace"})
 
 # What says only when it connects who the user is, or which the database.
 _LATER: Final = ("credential_provider", "redis_connect_func", "valkey_connect_func")
@@ -134,4 +135,6 @@ def _returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
     run = task.run
     if getattr(run, "__globals__", None) is vars(autoretry):
         run = task._orig_run  # noqa: SLF001 - autoretry, which hands on what it gets
-    return getattr(run, "__func__", run) is body and not task_has_custom(task, "__call__")
+    call = type(task).__call__
+    calls_run = call is Task.__call__ and call.__module__ in _CELERYS
+    return calls_run and getattr(run, "__func__", run) is body
