@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from celery import Celery, Task, states
-from celery.app import trace
 from celery.backends.redis import RedisBackend
 
 from fencekit import IdempotencyGuard, idempotency_key
@@ -228,20 +227,6 @@ def test_a_client_that_chooses_its_database_as_it_connects_is_not_taken_for_the_
         message = send(once(app).s("a"))
         hand.step()
     assert meta(app, message)["result"] == ["a"]
-
-
-def test_what_workers_make_of_the_class_of_all_tasks_changes_no_result(
-    app: Any, hand: Hand, writes: list[str]
-) -> None:
-    """Red where no worker ever stores a result with its record."""
-    trace._install_stack_protection()
-    try:
-        message = send(once(app).s("a"))
-        hand.step()
-    finally:
-        trace.reset_worker_optimizations(app)
-    assert meta(app, message)["result"] == ["a"]
-    assert writes == []
 
 
 def test_whoever_patches_the_class_of_all_tasks_has_the_result_changed(

@@ -36,8 +36,6 @@ _log = logging.getLogger("fencekit.celery")
 _MOST_BYTES: Final = 536_870_912
 # In whatever says that a task has succeeded. What it cannot be found in is encrypted or compressed.
 _SUCCESS: Final = states.SUCCESS.encode()
-# What calls a task: Celery's own, and what its workers put in the place of that. No agent's.
-_OF_CELERY: Final = frozenset({"celery.app.task", "celery.app.trace"})
 # How long a server is not asked again that has refused: seconds. It may have been for a moment.
 _REFUSED: Final = 60.0
 
