@@ -154,7 +154,15 @@ def test_flows_that_nobody_drives_any_more_are_closed() -> None:
         finally:
             closed.append("a")
 
-    flow = side_by_side([careful()])
+    one = careful()  # kept here, or it would be closed as nobody's
+    flow = side_by_side([one])
     next(flow)
     flow.close()
     assert closed == ["a"]
+    one.close()
+
+
+def test_every_question_has_an_answer() -> None:
+    play = Play(side_by_side([perform(operation("a")), perform(operation("b"))]))
+    with pytest.raises(ValueError, match="shorter"):
+        play.send([Answer(1)])
