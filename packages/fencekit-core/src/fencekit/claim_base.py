@@ -288,7 +288,8 @@ class BaseClaim:
     def _ring(self) -> None:
         raise NotImplementedError
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Renew it no more: it has ended, or whether it has is not known."""
         if self._kept is not None and self._keeper is not None:
             self._keeper.drop(self._kept)
             self._kept = None
@@ -310,12 +311,12 @@ class BaseClaim:
 
     def _fail(self, error: BaseException | str, *, terminal: bool) -> Operation[str | None]:
         begun = self._running()
-        self._let_go()
+        self.let_go()
         return protocol.fail(begun, describe_error(error), terminal=terminal)
 
     def _release(self) -> Operation[str | None]:
         begun = self._running()
-        self._let_go()
+        self.let_go()
         return protocol.release(begun)
 
     def _renew(self, lease: timedelta | None) -> Flow[str | None]:
@@ -346,7 +347,7 @@ class BaseClaim:
             OutcomeUnknown: as given.
         """
         if isinstance(outcome, FenceKitError):
-            self._let_go()
+            self.let_go()
             raise outcome
         self.settle("completed", outcome)
 
@@ -356,7 +357,7 @@ class BaseClaim:
         Raises:
             IdempotencyNotOwned: it was not ours.
         """
-        self._let_go()
+        self.let_go()
         if lost is not None:
             self._lost(lost)
         self._ended = how
@@ -367,7 +368,7 @@ class BaseClaim:
             hooks.fire(hooks.on_done, done)
 
     def _lost(self, reason: str) -> None:
-        self._let_go()
+        self.let_go()
         self._ended, self._memo = "lost", None
         if not self._gone:
             self._forfeit()
@@ -391,7 +392,7 @@ class BaseClaim:
         found = self._found
         if isinstance(found, Standing) or self._ended is not None or os.getpid() != self._pid:
             return None
-        self._let_go()
+        self.let_go()
         if not self._completing:
             text = _NO_VERDICT if error is None else describe_error(error)
             return self._record("failed", protocol.fail(found, text))

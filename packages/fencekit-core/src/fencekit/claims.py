@@ -126,7 +126,7 @@ class Claim(BaseClaim):
         try:
             lost = self._driver.run(flow)
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
         self.settle("completed", lost)
 
@@ -233,7 +233,7 @@ class AsyncClaim(BaseClaim):
         try:
             lost = await self._driver.run(flow)
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
         self.settle("completed", lost)
 

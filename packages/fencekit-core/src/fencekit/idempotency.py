@@ -295,7 +295,13 @@ class IdempotencyGuard(BaseGuard):
             TypeError: not pairs of a claim and its result; nothing was sent.
         """
         claims, flows = self._completions(pairs, Claim)
-        self._settle_completions(claims, self._driver.run(side_by_side(flows)))
+        try:
+            outcomes = self._driver.run(side_by_side(flows))
+        except BaseException:
+            for claim in claims:
+                claim.let_go()
+            raise
+        self._settle_completions(claims, outcomes)
 
     def try_begin(self, key: str, *, ttl: timedelta) -> bool:
         """Begin an attempt, and tell whether it began; one that runs is never taken over.
@@ -624,7 +630,13 @@ class AsyncIdempotencyGuard(BaseGuard):
             IdempotencyNotOwned, OutcomeUnknown, HandleForked, TypeError: as there.
         """
         claims, flows = self._completions(pairs, AsyncClaim)
-        self._settle_completions(claims, await self._run_many(flows))
+        try:
+            outcomes = await self._run_many(flows)
+        except BaseException:
+            for claim in claims:
+                claim.let_go()
+            raise
+        self._settle_completions(claims, outcomes)
 
     async def try_begin(self, key: str, *, ttl: timedelta) -> bool:
         """Begin an attempt, and tell whether it began; see `IdempotencyGuard.try_begin`.

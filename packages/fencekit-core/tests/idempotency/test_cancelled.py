@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from fencekit.drivers.aio import AsyncDriver
-from fencekit.idempotency import AsyncIdempotencyGuard
+from fencekit.drivers.wire import Wire
+from fencekit.idempotency import AsyncIdempotencyGuard, IdempotencyGuard
 from harness.claims import Record
 from harness.clients import aopened
 from harness.faults import Delay
@@ -131,3 +132,54 @@ async def test_cancelled_begins_of_many_are_given_back(
     await asyncio.sleep(DELAY * 3)
     for key in keys:
         assert Record(redis_client, key).begin("next", max_attempts=1)[0] == "begun"
+
+
+async def test_cancelled_completions_of_many_are_renewed_no_more(
+    slow: AsyncIdempotencyGuard,
+) -> None:
+    """Found here: nobody held them any more, and nobody else could take the work over."""
+    claims = await slow.begin_many([f"k{n}" for n in range(3)], ttl=HOUR)
+    task = asyncio.ensure_future(slow.complete_many([(claim, 7) for claim in claims]))
+    await asyncio.sleep(DELAY / 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [claim._kept for claim in claims] == [None] * 3
+
+
+def test_interrupted_completions_of_many_are_renewed_no_more(
+    redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = IdempotencyGuard(redis_client)
+    claims = guard.begin_many([f"k{n}" for n in range(3)], ttl=HOUR)
+    with monkeypatch.context() as broken:
+        broken.setattr(Wire, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            guard.complete_many([(claim, 7) for claim in claims])
+    assert [claim._kept for claim in claims] == [None] * 3
+    guard.complete_many([(claim, 7) for claim in claims])
+    assert guard.get_result("k2") == 7
+
+
+def test_interrupted_begins_of_many_are_withdrawn(
+    redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = IdempotencyGuard(redis_client)
+    receive, keys = Wire.receive, [f"k{n}" for n in range(3)]
+    guard.run("warm-up", lambda: 7, ttl=HOUR)
+
+    def interrupted_once(wire: Wire, count: int) -> list[Any]:
+        broken.undo()
+        assert receive(wire, count)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Wire, "receive", interrupted_once)
+        with pytest.raises(KeyboardInterrupt):
+            guard.begin_many(keys, ttl=HOUR)
+    for key in keys:
+        assert Record(redis_client, key).begin("next", max_attempts=1)[0] == "begun"
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
