@@ -177,6 +177,13 @@ class Machine(RuleBasedStateMachine):
         name, args = data.draw(st.sampled_from(self.sent))
         self.perform(name, args)
 
+    @precondition(lambda self: any(name == "clear" for name, _ in self.sent))
+    @rule(data=st.data())
+    def a_clear_arrives_late(self, data: st.DataObject) -> None:
+        """Of all copies the one that could do most harm, and too seldom drawn among the others."""
+        seen = [args for name, args in self.sent if name == "clear"]
+        self.perform("clear", data.draw(st.sampled_from(seen)))
+
     @precondition(lambda self: self.model.state == "running")
     @rule()
     def the_lease_ends(self) -> None:
