@@ -80,7 +80,7 @@ def test_settings_that_connections_need_are_kept() -> None:
     seen = describe(client, "sync")
     kept = seen.settings
     assert seen.connection_class is redis.SSLConnection
-    assert (kept["host"], kept["port"], kept["db"]) == ("h", 1234, 5)
+    assert (kept["host"], kept["port"], kept["db"]) == ("h", 1234, "5")
     assert (kept["username"], kept["password"], kept["client_name"]) == ("u", "p", "me")
     assert (seen.timeout, kept["socket_connect_timeout"]) == (2.5, 1.5)
     assert (kept["protocol"], kept["decode_responses"]) == (2, False)
@@ -141,6 +141,18 @@ def test_the_database_of_the_client_is_used(redis_url: str, redis_client: Any) -
     with opened(redis_url[:-1] + "7") as client, DistributedLock(client).hold("job", ttl=LONG):
         assert client.exists("fencekit:{job}:lock")
         assert not redis_client.exists("fencekit:{job}:lock")
+
+
+@pytest.mark.parametrize("db", [0, 5])
+def test_no_int_is_sent_to_choose_the_database(db: int) -> None:
+    """Red where hiredis asks for its repr: a handler that raises there ends the interpreter."""
+    connection = describe(redis.Redis(db=db), "sync").connection()
+    sent: list[tuple[Any, ...]] = []
+    connection.send_command = lambda *args, **_: sent.append(args)
+    connection.read_response = lambda *_, **__: b"OK"
+    connection.on_connect()
+    assert [args for args in sent if args[0] == "SELECT"] == ([("SELECT", "5")] if db else [])
+    assert not any(isinstance(arg, int) for args in sent for arg in args)
 
 
 def test_clients_of_replicas_are_refused() -> None:

@@ -199,6 +199,10 @@ def _ours(raw: dict[str, Any]) -> tuple[dict[str, Any], float]:
     timeout = float(settings.get("socket_timeout") or DEFAULT_TIMEOUT)
     settings["protocol"] = 2
     settings["decode_responses"] = False
+    if settings.get("db"):
+        # It is sent as it stands, and of an int hiredis asks for the repr, where a signal's handler
+        # may raise: that ends the interpreter.
+        settings["db"] = str(settings["db"])
     settings.setdefault("socket_connect_timeout", timeout)
     if settings["socket_connect_timeout"] is None:
         settings["socket_connect_timeout"] = timeout
