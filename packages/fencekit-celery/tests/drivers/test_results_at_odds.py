@@ -131,22 +131,38 @@ def test_a_state_that_was_written_over_the_result_gives_way_to_it(
     assert meta(app, message)["result"] == ["a"]
 
 
-@pytest.mark.filterwarnings("ignore:Exception raised outside body")  # Celery cannot store it either
 def test_a_result_that_breaks_its_connection_does_not_undo_its_record(
-    own: Any, fresh_server: Server
+    app: Any, hand: Hand, redis_client: Any, writes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where both are asked for together until it is too late."""
+    """As longer than a proxy lets through. Red where it is sent until it is too late."""
+    plain = SyncDriver._send_copy
 
-    def body(_self: Any, _name: str) -> str:
-        fresh_server.call("CONFIG", "SET", "proto-max-bulk-len", "1mb")
-        return "x" * 3_000_000
+    def cut(self: Any, delivery: Any) -> Any:
+        if delivery.operation.script.name == "claim_announce":
+            delivery.leaving(time.monotonic())
+            raise WireLost("cut", sent=True)
+        return plain(self, delivery)
 
-    send(once(own, body).s("a"))
-    Hand(own).step()
-    with opened(fresh_server.url) as client:
-        status = IdempotencyGuard(client).status(idempotency_key({"name": "a"}, namespace="once"))
+    monkeypatch.setattr(SyncDriver, "_send_copy", cut)
+    message = send(once(app).s("a"))
+    hand.step()
+    name = idempotency_key({"name": "a"}, namespace="once")
+    status = IdempotencyGuard(redis_client).status(name)
     assert status is not None
     assert status.state.value == "done"
+    assert meta(app, message)["result"] == ["a"]
+    assert writes == [message]
+
+
+def test_a_long_result_is_left_to_celery(app: Any, hand: Hand, writes: list[str]) -> None:
+    """Red where the server has copies of it in the memory of its scripts."""
+    task = once(app, lambda _self, name: "x" * int(name))
+    lengths = [1_000_000, 1_100_000]
+    messages = [send(task.s(str(length))) for length in lengths]
+    for _ in messages:
+        hand.step()
+    assert [len(meta(app, message)["result"]) for message in messages] == lengths
+    assert writes == messages[1:]
 
 
 def test_an_answer_that_is_lost_does_not_end_it(

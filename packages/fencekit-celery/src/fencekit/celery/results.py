@@ -32,8 +32,8 @@ __all__ = ["announce_no_more", "announcement_of"]
 
 _log = logging.getLogger("fencekit.celery")
 
-# Redis takes no longer values; Celery refuses them, and says so.
-_MOST_BYTES: Final = 536_870_912
+# Longer ones are stored by Celery: the server would keep copies in the memory of its scripts.
+_MOST_BYTES: Final = 1_048_576
 # In whatever says that a task has succeeded. What it cannot be found in is encrypted or compressed.
 _SUCCESS: Final = states.SUCCESS.encode()
 # How long a server is not asked again that has refused: seconds. It may have been for a moment.
