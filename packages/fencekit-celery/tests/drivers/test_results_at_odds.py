@@ -228,6 +228,17 @@ def test_what_was_refused_is_tried_again_after_a_while(
     assert len(writes) == 1
 
 
+def test_a_message_is_not_taken_for_one_whose_id_has_its_own_as_a_word(
+    app: Any, hand: Hand
+) -> None:
+    """Red where it is: its result never comes."""
+    task = once(app)
+    for message in ("daily report", "report"):
+        send(task.s("a"), task_id=message)
+        hand.step()
+        assert meta(app, message)["result"] == ["a"]
+
+
 def test_a_client_that_chooses_its_database_as_it_connects_is_not_taken_for_the_results(
     app: Any, hand: Hand, redis_url: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencekit.celery import published
-from fencekit.celery.published import is_published
+from fencekit.celery.published import entry, is_published
 from fencekit.keys import names
 
 NAMES = names("fencekit", "job")
@@ -23,6 +23,12 @@ def test_ids_are_kept_once_each(redis_client: Any) -> None:
     assert kept == b"a ab b "
     assert is_published(kept, "ab")
     assert not is_published(kept, "c")
+
+
+def test_an_id_of_several_words_is_one() -> None:
+    kept = entry("daily report")
+    assert is_published(kept, "daily report")
+    assert not is_published(kept, "report")
 
 
 def test_an_id_is_no_pattern(redis_client: Any) -> None:
