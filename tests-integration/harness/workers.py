@@ -172,6 +172,8 @@ def close_backend(backend: Any) -> None:
     consumer = getattr(backend, "result_consumer", None)
     if consumer is not None:
         consumer.stop()
+        # Else a result that goes later unsubscribes, and connects once more for that.
+        consumer._pubsub = None
     client: Any = getattr(backend, "client", None)
     if hasattr(client, "connection_pool"):
         client.connection_pool.disconnect()
