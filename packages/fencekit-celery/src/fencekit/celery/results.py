@@ -134,7 +134,7 @@ def _returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
     """Whether a task returns what its body does, with nothing around it that might change it."""
     run = task.run
     if getattr(run, "__globals__", None) is vars(autoretry):
-        run = task._orig_run  # noqa: SLF001 - autoretry, which hands on what it gets
+        run = getattr(task, "_orig_run", run)  # autoretry hands on what it gets
     call = type(task).__call__
     calls_run = call is Task.__call__ and call.__module__ in _CELERYS
     return calls_run and getattr(run, "__func__", run) is body

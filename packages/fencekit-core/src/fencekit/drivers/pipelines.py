@@ -40,7 +40,7 @@ def deliver_all(driver: SyncDriver, deliveries: Sequence[Delivery]) -> list[Answ
             again: list[Delivery] = []
             for delivery, outcome in _round(driver, waiting, None).items():
                 pause = _to_pause(delivery, outcome)
-                if not isinstance(pause, float):
+                if isinstance(pause, (Answer, FenceKitError)):
                     settled[delivery] = pause
                 elif pause:
                     paused.append(delivery)
@@ -72,7 +72,7 @@ def send_all(
         if not waiting:
             break
     found = (outcomes[delivery] for delivery in deliveries)
-    return [None if isinstance(one, (WireLost, float)) else one for one in found]
+    return [one if isinstance(one, (Answer, FenceKitError)) else None for one in found]
 
 
 def _to_pause(delivery: Delivery, outcome: Outcome) -> Answer | FenceKitError | float:
