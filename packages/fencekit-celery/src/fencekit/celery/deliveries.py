@@ -13,6 +13,8 @@ from kombu.exceptions import EncodeError
 from celery import Task, current_task, signals, states
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject
+from celery.worker.request import Request
+from fencekit.celery.chords import is_full, is_saved
 from fencekit.celery.encodings import encodings
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _MARK: Final = "_fencekit_publish"
 _END: Final = "_fencekit_end"
 _ENTERED: Final = "_fencekit_entered"
 _PUT_OFF: Final = "_fencekit_put_off"
+_FULL: Final = "its chord is full, and has not gone on"
+_ACKNOWLEDGES_LOST: Final = hasattr(Request, "_success_was_stored")
 
 
 class Delivery:
@@ -113,9 +117,40 @@ class Delivery:
         if request.chord and isinstance(backend, RedisBackend):
             try:
                 backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))
+                waits = is_full(backend, request.group)
             except Exception:  # noqa: BLE001 - it has succeeded, whatever becomes of its chord
                 self.defer(None, "its chord could not be told of it", counted=False)
+            if waits:
+                self.defer(None, _FULL, counted=False)
         return True
+
+    def count_in_chord(self, result: Any, *, again: bool) -> None:
+        """Have its success counted in its chord before it is stored, where Celery needs that.
+
+        A worker of Celery 5.7 that loses a process of its pool acknowledges a message whose success
+        is stored: were it not counted by then, its chord would never go on.
+
+        Args:
+            result: what the task returns.
+            again: whether the message may have been counted by somebody who died with the chord.
+
+        Raises:
+            Ignore, Reject: nobody may go on with the chord yet; the message is put off.
+        """
+        request = self.request
+        if not request.chord or not _ACKNOWLEDGES_LOST:
+            return
+        waits = False
+        try:
+            backend = self.task.backend
+            if type(backend) is RedisBackend and not is_saved(backend, request.group):
+                backend.on_chord_part_return(request, states.SUCCESS, result)
+                waits = again and is_full(backend, request.group)
+                request.chord = request.chord if waits else None
+        except Exception:  # noqa: BLE001 - Celery counts it, or meets the same
+            _log.debug("the chord of %r is left to Celery", self.id, exc_info=True)
+        if waits:
+            self.defer(None, _FULL, counted=False)
 
     def failed_before(self) -> bool:
         """Whether this is a redelivery of a message whose failure is on record."""

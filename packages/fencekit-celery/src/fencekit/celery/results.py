@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fencekit.celery.deliveries import Delivery
     from fencekit.drivers.client import Client
 
-__all__ = ["announce_no_more", "announcement_of"]
+__all__ = ["announce_no_more", "announcement_of", "returns_as_it_is"]
 
 _log = logging.getLogger("fencekit.celery")
 
@@ -68,7 +68,7 @@ def announcement_of(
         if delivery.feeds_a_canvas or not delivery.stores_result:
             return None
         backend = delivery.task.backend
-        if _is_in(backend, client) and _returns_as_it_is(delivery.task, body):
+        if _is_in(backend, client) and returns_as_it_is(delivery.task, body):
             return _announcement(backend, delivery, result)
     except Exception:  # noqa: BLE001 - any backend or serializer may raise anything
         _log.debug("the result of %r is left to its backend", delivery.id, exc_info=True)
@@ -130,7 +130,7 @@ def _place(settings: Mapping[str, Any]) -> tuple[Any, ...] | None:
     return (*where, int(settings.get("db") or 0), *user)
 
 
-def _returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
+def returns_as_it_is(task: Task, body: Callable[..., Any]) -> bool:
     """Whether a task returns what its body does, with nothing around it that might change it."""
     run = task.run
     if getattr(run, "__globals__", None) is vars(autoretry):

@@ -31,7 +31,7 @@ from fencekit.celery import memos
 from fencekit.celery.current import TaskClaim, current
 from fencekit.celery.errors import StillBusy, told
 from fencekit.celery.published import entry, is_published, publish_operation
-from fencekit.celery.results import announce_no_more, announcement_of
+from fencekit.celery.results import announce_no_more, announcement_of, returns_as_it_is
 from fencekit.celery.terms import Terms
 from fencekit.errors import (
     FenceKitError,
@@ -172,12 +172,19 @@ class Run:
         try:
             if memo is None:
                 return None
-            return memos.decode(self._serializers, self._key, memo, self._model)
+            value = memos.decode(self._serializers, self._key, memo, self._model)
         except IdempotencyResultMissing as error:
             if message is not None and not message.has_readers:
                 return None
             self._blame()
             raise told(error) from None
+        if message is not None:
+            self._count_in_chord(message, value, again=True)
+        return value
+
+    def _count_in_chord(self, message: Delivery, value: Any, *, again: bool) -> None:
+        if message.request.chord and returns_as_it_is(message.task, self._body):
+            message.count_in_chord(value, again=again)
 
     def _put_off(self, error: FenceKitError, left_s: float | None, why: str) -> NoReturn:
         """Have the message come back, or raise the error when it has done so for too long."""
@@ -268,6 +275,7 @@ class Run:
         if claim.announced is False:
             announce_no_more(message)
         self._publish_later(message)
+        self._count_in_chord(message, value, again=False)
         return value
 
     def _end_badly(self, claim: Claim, error: BaseException) -> None:
