@@ -11,6 +11,13 @@ import redis
 
 __all__ = ["Shop"]
 
+# In one step, as a bank books: who asks may be killed at any moment.
+_ONCE = """
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then
+  redis.call('RPUSH', KEYS[2], ARGV[3])
+end
+"""
+
 
 class Shop:
     """What the bank and the mail server have done."""
@@ -32,6 +39,5 @@ class Shop:
 
     def _once(self, kind: str, order: str, request: str, answer: str) -> str:
         self.client.incr(f"{kind}s:asked")
-        if self.client.hsetnx(f"{kind}s:requests", request, answer):
-            self.client.rpush(f"{kind}s", order)
+        self.client.eval(_ONCE, 2, f"{kind}s:requests", f"{kind}s", request, answer, order)
         return answer
