@@ -114,10 +114,11 @@ class Delivery:
         if meta.get("status") != states.SUCCESS:
             # What is gone by now has expired, or was forgotten.
             return noted and meta.get("status") == states.PENDING
+        group: Any = request.group  # never None where there is a chord
         if request.chord and isinstance(backend, RedisBackend):
             try:
                 backend.on_chord_part_return(request, states.SUCCESS, meta.get("result"))
-                waits = is_full(backend, request.group)
+                waits = is_full(backend, group)
             except Exception:  # noqa: BLE001 - it has succeeded, whatever becomes of its chord
                 self.defer(None, "its chord could not be told of it", counted=False)
             if waits:
@@ -140,12 +141,13 @@ class Delivery:
         request = self.request
         if not request.chord or not _ACKNOWLEDGES_LOST:
             return
+        group: Any = request.group
         waits = False
         try:
             backend = self.task.backend
-            if type(backend) is RedisBackend and not is_saved(backend, request.group):
+            if type(backend) is RedisBackend and not is_saved(backend, group):
                 backend.on_chord_part_return(request, states.SUCCESS, result)
-                waits = again and is_full(backend, request.group)
+                waits = again and is_full(backend, group)
                 request.chord = request.chord if waits else None
         except Exception:  # noqa: BLE001 - Celery counts it, or meets the same
             _log.debug("the chord of %r is left to Celery", self.id, exc_info=True)
