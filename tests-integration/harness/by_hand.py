@@ -14,7 +14,7 @@ from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.strategy import proto1_to_proto2
 
-__all__ = ["Hand", "queued"]
+__all__ = ["Hand", "meta", "queued", "send"]
 
 
 class Hand:
@@ -84,6 +84,17 @@ class _Pool:
     ) -> None:
         accept_callback(os.getpid(), time.monotonic())
         callback(trace_task_ret(*args, app=self._app))
+
+
+def send(signature: Any, **options: Any) -> str:
+    """Send a message without keeping hold of its result; returns its id."""
+    return str(signature.apply_async(**options).id)
+
+
+def meta(app: Any, message: str) -> dict[str, Any]:
+    """What the result backend has of a message."""
+    found: dict[str, Any] = app.backend.get_task_meta(message, cache=False)
+    return found
 
 
 def queued(client: Any) -> list[Any]:

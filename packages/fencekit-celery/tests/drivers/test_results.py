@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from fencekit import IdempotencyGuard, idempotency_key
 from fencekit.celery import idempotent_task
 from fencekit.claims import Claim
-from harness.by_hand import Hand
+from harness.by_hand import Hand, meta, send
 from harness.conditions import forbidden
 from harness.workers import close_backend
 
@@ -43,16 +43,6 @@ def once(app: Any, **options: Any) -> Any:
         return [name]
 
     return once
-
-
-def send(signature: Any, **options: Any) -> str:
-    """Send a message without waiting for its result; returns its id."""
-    return str(signature.apply_async(**options).id)
-
-
-def meta(app: Any, message: str) -> dict[str, Any]:
-    found: dict[str, Any] = app.backend.get_task_meta(message, cache=False)
-    return found
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from fencekit import IdempotencyGuard, idempotency_key
 from fencekit.celery import configure, idempotent_task
 from fencekit.drivers.delivery import WireLost
 from fencekit.drivers.sync import SyncDriver
-from harness.by_hand import Hand
+from harness.by_hand import Hand, meta, send
 from harness.clients import opened
 from harness.conditions import forbidden
 from harness.servers import Server
@@ -62,15 +62,6 @@ def once(app: Any, body: Callable[[Any, str], Any] = lambda _self, name: [name])
         return body(self, name)
 
     return once
-
-
-def send(signature: Any, **options: Any) -> str:
-    return str(signature.apply_async(**options).id)
-
-
-def meta(app: Any, message: str) -> dict[str, Any]:
-    found: dict[str, Any] = app.backend.get_task_meta(message, cache=False)
-    return found
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

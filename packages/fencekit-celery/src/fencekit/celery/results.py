@@ -117,7 +117,7 @@ def _is_in(backend: Any, client: Client) -> bool:
             client.kind == "single" and place is not None and place == _place(backend.connparams)
         )
         _shares[backend] = (client, shared, 0.0)
-    return shared and (not since or time.monotonic() >= since)
+    return shared and time.monotonic() >= since
 
 
 def _place(settings: Mapping[str, Any]) -> tuple[Any, ...] | None:

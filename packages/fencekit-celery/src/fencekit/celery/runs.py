@@ -183,7 +183,7 @@ class Run:
         return value
 
     def _count_in_chord(self, message: Delivery, value: Any, *, again: bool) -> None:
-        if message.request.chord and returns_as_it_is(message.task, self._body):
+        if returns_as_it_is(message.task, self._body):
             message.count_in_chord(value, again=again)
 
     def _put_off(self, error: FenceKitError, left_s: float | None, why: str) -> NoReturn:
